@@ -1,0 +1,225 @@
+#include "quant/block_coder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/float16.h"
+
+namespace neve::quant {
+namespace {
+
+constexpr std::size_t kTokens = kPageTokens;
+
+bool is_finite(std::uint16_t half) { return (half & 0x7c00u) != 0x7c00u; }
+
+// First element of [tokens][channels] that is not finite.
+NotFinite find_not_finite(const std::uint16_t* x, int tokens, int channels) {
+  for (int t = 0; t < tokens; ++t) {
+    for (int c = 0; c < channels; ++c) {
+      if (!is_finite(x[static_cast<std::ptrdiff_t>(t) * channels + c])) return {t, c};
+    }
+  }
+  return {};
+}
+
+// words[i] = a[i] | b[i] << 8 | c[i] << 16 | d[i] << 24: four rows of codes as dot-product words.
+void interleave(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c, const std::uint8_t* d, std::size_t n,
+                std::uint8_t* words) {
+  for (std::size_t i = 0; i < n; ++i) {
+    words[4 * i] = a[i];
+    words[4 * i + 1] = b[i];
+    words[4 * i + 2] = c[i];
+    words[4 * i + 3] = d[i];
+  }
+}
+
+// Grids of n groups with ranges low..high, as stored and as f32. False if one is beyond f16 (rotated extremes).
+bool make_grids(const float* low, const float* high, std::size_t n, std::uint16_t* scale, std::uint16_t* min,
+                float* scale_f32, float* min_f32) {
+  bool finite = true;
+  for (std::size_t i = 0; i < n; ++i) {
+    const Grid grid = make_grid(low[i], high[i]);
+    scale[i] = grid.scale;
+    min[i] = grid.min;
+    scale_f32[i] = f32_from_f16(grid.scale);
+    min_f32[i] = f32_from_f16(grid.min);
+    finite = finite && is_finite(grid.scale) && is_finite(grid.min);
+  }
+  return finite;
+}
+
+// Sum of one channel's codes (`channel` of the quad) over the first `tokens` tokens.
+std::int32_t sum_codes(const std::uint8_t* quad, int bits, int channel, int tokens) {
+  const int rows = kPageTokens * bits / 8;
+  const unsigned mask = (1u << bits) - 1u;
+  std::int32_t sum = 0;
+  for (int t = 0; t < tokens; ++t) {
+    const unsigned byte = quad[(t % rows) * 4 + channel];
+    sum += static_cast<std::int32_t>((byte >> (t / rows * bits)) & mask);
+  }
+  return sum;
+}
+
+}  // namespace
+
+BlockCoder::BlockCoder(const simd::Kernels& kernels, int most_channels) : kernels_(kernels) {
+  const auto padded = static_cast<std::size_t>(padded_channels(most_channels));
+  tile_.resize(padded * kTokens);
+  codes_.resize(padded * kTokens);
+  low_.resize(2 * std::max(padded, kTokens));
+  high_.resize(2 * std::max(padded, kTokens));
+}
+
+CodeResult BlockCoder::code_keys(const std::uint16_t* keys, int tokens, const KeyLayout& layout, std::uint8_t* codes,
+                                 BlockScales scales, NotFinite* where) {
+  const int channels = layout.channels;
+  const auto padded = static_cast<std::size_t>(padded_channels(channels));
+  if (!all_finite(keys, static_cast<std::size_t>(tokens) * static_cast<std::size_t>(channels))) {
+    *where = find_not_finite(keys, tokens, channels);
+    return CodeResult::kNotFinite;
+  }
+  const simd::CodingKernels& coding = *kernels_.coding;
+  // Channel-major: [channels][tokens] floats, then [padded][128] codes.
+  kernels_.tile->transpose_f16(keys, tokens, channels, tile_.data(), tokens);
+  std::fill(codes_.begin(), codes_.begin() + static_cast<std::ptrdiff_t>(padded * kTokens), std::uint8_t{0});
+  const auto stored = [&](std::size_t i) { return layout.order.empty() ? i : std::size_t{layout.order[i]}; };
+  const auto row = [&](std::size_t c) { return tile_.data() + c * static_cast<std::size_t>(tokens); };
+  float* scale = low_.data() + std::max(padded, kTokens);
+  float* min = high_.data() + std::max(padded, kTokens);
+  if (layout.groups == 0) {
+    for (std::size_t i = 0; i < padded; ++i) {
+      low_[i] = high_[i] = 0.f;
+      if (i >= static_cast<std::size_t>(channels)) continue;
+      coding.row_range(row(stored(i)), 1, tokens, &low_[i], &high_[i]);
+    }
+    if (!make_grids(low_.data(), high_.data(), padded, scales.scale, scales.min, scale, min)) {
+      return CodeResult::kNotFinite;
+    }
+    for (std::size_t i = 0; i < static_cast<std::size_t>(channels); ++i) {
+      coding.quantize_rows(row(stored(i)), 1, tokens, scale + i, min + i, codes_.data() + i * kTokens);
+    }
+  } else {
+    for (const KeyRun& run : layout.runs) {
+      const int first = run.first_quad * 4, count = std::min(run.quads * 4, channels - first);
+      const auto slot = static_cast<std::size_t>(run.group) * kTokens;
+      std::fill_n(scales.scale + slot, kTokens, std::uint16_t{0});
+      std::fill_n(scales.min + slot, kTokens, std::uint16_t{0});
+      coding.column_range(row(static_cast<std::size_t>(first)), count, tokens, low_.data(), high_.data());
+      if (!make_grids(low_.data(), high_.data(), static_cast<std::size_t>(tokens), scales.scale + slot,
+                      scales.min + slot, scale, min)) {
+        return CodeResult::kNotFinite;
+      }
+      for (int c = first; c < first + count; ++c) {
+        const auto at = static_cast<std::size_t>(c);
+        coding.quantize_columns(row(at), 1, tokens, scale, min, codes_.data() + at * kTokens);
+      }
+    }
+  }
+  for (std::size_t quad = 0; quad < padded / 4; ++quad) {
+    const std::uint8_t* from = codes_.data() + quad * 4 * kTokens;
+    interleave(from, from + kTokens, from + 2 * kTokens, from + 3 * kTokens, kTokens, codes + quad * 4 * kTokens);
+  }
+  return CodeResult::kDone;
+}
+
+CodeResult BlockCoder::code_values(const std::uint16_t* values, int tokens, const ValueLayout& layout,
+                                   std::uint8_t* codes, BlockScales scales, NotFinite* where) {
+  const int channels = layout.channels;
+  const auto count = static_cast<std::size_t>(channels);
+  const auto padded = static_cast<std::size_t>(padded_channels(channels));
+  if (!all_finite(values, static_cast<std::size_t>(tokens) * count)) {
+    *where = find_not_finite(values, tokens, channels);
+    return CodeResult::kNotFinite;
+  }
+  const simd::CodingKernels& coding = *kernels_.coding;
+  coding.f32_from_f16(values, tile_.data(), static_cast<std::size_t>(tokens) * count);
+  if (layout.rotated != 0) {
+    for (int first = 0; first < channels; first += layout.rotated) {
+      coding.rotate_rows(tile_.data() + first, tokens, channels, layout.rotated);
+    }
+  }
+  std::fill(codes_.begin(), codes_.begin() + static_cast<std::ptrdiff_t>(padded * kTokens), std::uint8_t{0});
+  float* scale = low_.data() + std::max(padded, kTokens);
+  float* min = high_.data() + std::max(padded, kTokens);
+  for (std::size_t group = 0; group < layout.runs.size(); ++group) {
+    const ValueRun& run = layout.runs[group];
+    const int width = std::min(run.channels, channels - run.first_channel);
+    const auto first = static_cast<std::size_t>(run.first_channel);
+    std::uint16_t* slot_scale = scales.scale + group * kTokens;
+    std::uint16_t* slot_min = scales.min + group * kTokens;
+    std::fill_n(slot_scale, kTokens, std::uint16_t{0});
+    std::fill_n(slot_min, kTokens, std::uint16_t{0});
+    for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {
+      coding.row_range(tile_.data() + t * count + first, 1, width, &low_[t], &high_[t]);
+    }
+    if (!make_grids(low_.data(), high_.data(), static_cast<std::size_t>(tokens), slot_scale, slot_min, scale, min)) {
+      return CodeResult::kNotFinite;
+    }
+    for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {
+      coding.quantize_rows(tile_.data() + t * count + first, 1, width, scale + t, min + t,
+                           codes_.data() + t * padded + first);
+    }
+  }
+  for (std::size_t t = 0; t < kTokens; t += 4) {
+    const std::uint8_t* from = codes_.data() + t * padded;
+    interleave(from, from + padded, from + 2 * padded, from + 3 * padded, padded, codes + t * padded);
+  }
+  return CodeResult::kDone;
+}
+
+void BlockCoder::narrow_keys(const KeyLayout& from, const std::uint8_t* from_codes, const KeyLayout& to,
+                             std::uint8_t* to_codes, int tokens, Shift shift, float clip, BlockScales scales) {
+  const simd::NarrowRule rule = narrow_rule(shift, clip);
+  const simd::CodingKernels& coding = *kernels_.coding;
+  std::uint8_t nibbles[256];
+  std::size_t run = 0;
+  for (const KeyRun& target : to.runs) {
+    for (int q = 0; q < target.quads; ++q) {
+      const int quad = target.first_quad + q;
+      while (quad >= from.runs[run].first_quad + from.runs[run].quads) ++run;
+      const KeyRun& source = from.runs[run];
+      const std::uint8_t* in = from_codes + source.offset + static_cast<std::size_t>((quad - source.first_quad) * 64 * source.bits);
+      std::uint8_t* out = to_codes + target.offset + static_cast<std::size_t>(q * 64 * target.bits);
+      if (target.bits == source.bits) {
+        std::memcpy(out, in, static_cast<std::size_t>(64 * target.bits));
+      } else if (target.bits == 4) {
+        coding.narrow_8_to_4(in, 256, rule, out);
+      } else if (target.bits == 2) {
+        if (source.bits == 8) {
+          coding.narrow_8_to_4(in, 256, rule, nibbles);
+          in = nibbles;
+        }
+        coding.narrow_4_to_2(in, 128, rule, out);
+      } else {
+        const Width width = shifted_width(source.bits, shift, clip);
+        for (int k = 0; k < 4; ++k) {
+          const auto at = static_cast<std::size_t>(4 * quad + k);
+          const float scale = f32_from_f16(scales.scale[at]);
+          const float mean = static_cast<float>(sum_codes(in, source.bits, k, tokens)) / static_cast<float>(tokens);
+          const float middle = f32_from_f16(scales.min[at]) + 127.5f * scale;
+          scales.min[at] = f16_from_f32(middle + width.multiple * scale * (mean - width.center));
+          scales.scale[at] = 0;
+        }
+      }
+    }
+  }
+}
+
+void BlockCoder::narrow_values(const ValueLayout& from, const std::uint8_t* from_codes, const ValueLayout& to,
+                               std::uint8_t* to_codes, Shift shift, float clip) {
+  const simd::NarrowRule rule = narrow_rule(shift, clip);
+  const simd::CodingKernels& coding = *kernels_.coding;
+  if (from.bits == to.bits) {
+    std::memcpy(to_codes, from_codes, to.code_bytes);
+  } else if (from.bits == 8 && to.bits == 4) {
+    coding.narrow_8_to_4(from_codes, to.code_bytes, rule, to_codes);
+  } else if (from.bits == 4 && to.bits == 2) {
+    coding.narrow_4_to_2(from_codes, to.code_bytes, rule, to_codes);
+  } else {
+    std::vector<std::uint8_t> nibbles(to.code_bytes * 2);
+    coding.narrow_8_to_4(from_codes, nibbles.size(), rule, nibbles.data());
+    coding.narrow_4_to_2(nibbles.data(), to.code_bytes, rule, to_codes);
+  }
+}
+
+}  // namespace neve::quant
