@@ -46,6 +46,8 @@ struct AttendBenchRow {
   double values_per_s = 0;  // cached key and value elements read per second, median of the samples
   double best_values_per_s = 0;
   double step_us = 0;  // one query token through one layer, median
+  // This row's values_per_s over that of ggml's f16 and q4_0 rows of the same shape; 0 = they were not measured.
+  double over_f16 = 0, over_q4_0 = 0;
 };
 
 // Times one query token's attention (and the merge of its parts) through every layer; nothing else is timed.
@@ -78,6 +80,8 @@ struct DecodeBenchRow {
   double prefill_tokens_per_s = 0;  // 0 = not measured
   double best_prefill_tokens_per_s = 0;
   std::uint64_t kv_bytes = 0;  // held after the decode sample
+  // This row's figure over that of llama.cpp's f16 row at the same depth; 0 = that was not measured.
+  double decode_over_f16 = 0, prefill_over_f16 = 0;
 };
 
 // Decoding and prefill of a whole model. Errors: kInvalidArgument, kCancelled, those of caches and runner.

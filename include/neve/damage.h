@@ -57,14 +57,15 @@ struct DamageOptions {
 
 struct DamageRow {
   std::string engine;                             // "neve", "llama.cpp"
-  std::string kv;                                 // the spec as typed; of a peer without its prefix
-  std::string spec;                               // the spec as typed, with its prefix
+  std::string kv;                                 // the spec as typed
   std::int64_t tokens = 0;                        // read; fewer than the text has if the budget ended first
   std::uint64_t bytes = 0;                        // that the cache holds at the end, tail and sinks included
   double bits_per_value = 0;                      // bytes * 8 / values that stand for these tokens
   double kl_mean = 0, kl_median = 0, kl_p99 = 0;  // nats
   double top1 = 0;                                // share of positions whose likeliest token is the reference's, 0..1
   double nll = 0;                                 // mean -log p of the token that came next, nats
+  double perplexity = 0;                          // exp(nll)
+  double bits_per_byte = 0;                       // of the text: sum of -log2 p over the bytes of those tokens
   std::vector<double> kl_by_position;             // mean KL of position_step positions each
 };
 
@@ -73,7 +74,6 @@ struct DamageReport {
   DamageRow reference;          // the 16-bit run itself (KL 0)
   DamageRow noise;              // the 16-bit run with another batch split: the noise floor
   std::int64_t tokens = 0;      // of the text
-  std::int64_t text_bytes = 0;  // of all tokens but the first: those whose nll is known
   int batches_per_chunk = 0;    // graph runs that neve's caches needed for one chunk
 };
 

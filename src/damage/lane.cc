@@ -63,22 +63,28 @@ std::int64_t values_held(std::span<const LayerGeometry> layers, std::int64_t tok
   return values;
 }
 
-DamageRow make_row(const Lane& lane, std::span<const LayerGeometry> layers, std::int64_t position_step) {
+DamageRow make_row(const Lane& lane, const RowContext& context) {
   DamageRow row;
   row.engine = lane.peer ? "llama.cpp" : "neve";
-  row.spec = lane.spec.text;
-  row.kv = lane.peer ? lane.spec.peer_type : lane.spec.text;
+  row.kv = lane.spec.text;
   row.tokens = lane.tokens();
   row.bytes = lane.peer ? lane.peer->kv_bytes_for(row.tokens) : lane.cache->memory().bytes;
-  const std::int64_t values = values_held(layers, row.tokens);
+  const std::int64_t values = values_held(context.layers, row.tokens);
   row.bits_per_value = values > 0 ? static_cast<double>(row.bytes) * 8 / static_cast<double>(values) : 0;
   const Score& score = lane.score;
   row.kl_mean = mean(score.kl);
   row.kl_median = quantile(score.kl, 0.5);
   row.kl_p99 = quantile(score.kl, 0.99);
   row.top1 = row.tokens > 0 ? static_cast<double>(score.same_top) / static_cast<double>(row.tokens) : 0;
-  row.nll = score.nll_count > 0 ? score.nll / static_cast<double>(score.nll_count) : 0;
-  row.kl_by_position = means_of_runs(score.kl, position_step);
+  if (score.nll_count > 0) {
+    row.nll = score.nll / static_cast<double>(score.nll_count);
+    row.perplexity = std::exp(row.nll);
+    // The first token is given, not predicted.
+    const auto& before = context.bytes_before;
+    const std::int64_t bytes = before[static_cast<std::size_t>(score.nll_count) + 1] - before[1];
+    row.bits_per_byte = bytes > 0 ? score.nll / std::log(2.0) / static_cast<double>(bytes) : 0;
+  }
+  row.kl_by_position = means_of_runs(score.kl, context.position_step);
   return row;
 }
 

@@ -45,6 +45,12 @@ Result<Lane> make_lane(const Model& model, const KvSpec& spec, const DamageOptio
 // layer's cache hold none; a sliding window holds no more than itself.
 std::int64_t values_held(std::span<const LayerGeometry> layers, std::int64_t tokens);
 
-DamageRow make_row(const Lane& lane, std::span<const LayerGeometry> layers, std::int64_t position_step);
+// What rows are made with besides the lane itself.
+struct RowContext {
+  std::span<const LayerGeometry> layers;
+  std::vector<std::int64_t> bytes_before;  // [tokens + 1]: bytes of the text before each token
+  std::int64_t position_step = 1;
+};
+DamageRow make_row(const Lane& lane, const RowContext& context);
 
 }  // namespace neve::damage

@@ -44,14 +44,14 @@ Result<DamageReport> measure_damage(const Model& model, const EvalText& text, co
     if (options.progress) options.progress(static_cast<double>(done) / static_cast<double>(tokens));
   }
 
-  const std::vector<LayerGeometry>& layers = model.info().layers;
-  for (const damage::Lane& lane : tested) report.rows.push_back(damage::make_row(lane, layers, options.position_step));
-  report.reference = damage::make_row(*reference, layers, options.position_step);
-  report.noise = damage::make_row(*noise, layers, options.position_step);
-  report.tokens = tokens;
-  for (std::size_t i = 1; i < text.tokens.size(); ++i) {
-    report.text_bytes += std::ssize(model.token_text(text.tokens[i]));
+  damage::RowContext context = {model.info().layers, {0}, options.position_step};
+  for (const std::int32_t token : text.tokens) {
+    context.bytes_before.push_back(context.bytes_before.back() + std::ssize(model.token_text(token)));
   }
+  for (const damage::Lane& lane : tested) report.rows.push_back(damage::make_row(lane, context));
+  report.reference = damage::make_row(*reference, context);
+  report.noise = damage::make_row(*noise, context);
+  report.tokens = tokens;
   return report;
 }
 
