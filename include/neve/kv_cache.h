@@ -29,13 +29,13 @@ namespace neve {
 // One attention layer. Key and value head sizes may differ.
 struct LayerGeometry {
   int query_heads = 0;
-  int kv_heads = 0;          // divides query_heads
-  int key_dim = 0;           // channels of a key or query head, 1..576
-  int value_dim = 0;         // channels of a value head, 1..576
-  int sliding_window = 0;    // a query sees keys at positions > its own - sliding_window; 0 = all
-  int shares_layer = -1;     // >= 0: reads the keys and values of that earlier layer and stores none
-  float scale = 0.f;         // of q.k before softmax; 0 = 1/sqrt(key_dim)
-  float logit_softcap = 0.f; // > 0: scores pass through cap * tanh(score / cap)
+  int kv_heads = 0;           // divides query_heads
+  int key_dim = 0;            // channels of a key or query head, 1..576
+  int value_dim = 0;          // channels of a value head, 1..576
+  int sliding_window = 0;     // a query sees keys at positions > its own - sliding_window; 0 = all
+  int shares_layer = -1;      // >= 0: reads the keys and values of that earlier layer and stores none
+  float scale = 0.f;          // of q.k before softmax; 0 = 1/sqrt(key_dim)
+  float logit_softcap = 0.f;  // > 0: scores pass through cap * tanh(score / cap)
 };
 
 // When codes are made. kSpread (running): a column's codes are made in the steps before it may be coded, a share
@@ -45,10 +45,10 @@ enum class CodingSchedule { kSpread, kAtBoundary };
 struct CacheOptions {
   KvSpec spec;
   Demote demote = Demote::kPage;
-  std::uint64_t budget_bytes = 0;     // 0 = none
-  std::int64_t max_tokens = 8192;     // of one sequence: the context asked for
+  std::uint64_t budget_bytes = 0;  // 0 = none
+  std::int64_t max_tokens = 8192;  // of one sequence: the context asked for
   int max_sequences = 1;
-  int threads = 1;                    // most slices
+  int threads = 1;  // most slices
   CodingSchedule schedule = CodingSchedule::kSpread;
 };
 
@@ -73,9 +73,9 @@ struct MutableHeadRows {
 };
 
 struct CacheMemory {
-  std::uint64_t bytes = 0;            // held now
+  std::uint64_t bytes = 0;  // held now
   std::uint64_t peak_bytes = 0;
-  std::uint64_t budget_bytes = 0;     // 0 = none
+  std::uint64_t budget_bytes = 0;  // 0 = none
   // Blocks and scale slots by rung, free and spare blocks apart; they add up to `bytes`.
   std::uint64_t bytes_16 = 0, bytes_8 = 0, bytes_4 = 0, bytes_2 = 0, bytes_free = 0;
   std::uint64_t metadata_bytes = 0;   // page tables, positions, maps: beside `bytes`
@@ -97,7 +97,7 @@ class KvCache {
   Status remove_sequence(int sequence);
   // Takes tokens back: the sequence keeps its first `tokens`.
   Status truncate(int sequence, std::int64_t tokens);
-  std::int64_t tokens(int sequence) const;   // committed; -1 if there is no such sequence
+  std::int64_t tokens(int sequence) const;  // committed; -1 if there is no such sequence
 
   // The most tokens (<= wanted) that the next step of this sequence may hold: more than 128 only where their
   // 16-bit form fits into free memory and coding is not put off. 0: nothing fits any more.
@@ -132,20 +132,21 @@ class KvCache {
 };
 
 struct CachePlan {
-  std::uint64_t bytes = 0;            // held when every sequence has `tokens` tokens (or the capacity, if less)
+  std::uint64_t bytes = 0;  // held when every sequence has `tokens` tokens (or the capacity, if less)
   std::uint64_t peak_bytes = 0;
-  std::uint64_t least_bytes = 0;      // least budget for `tokens` tokens in each sequence
-  std::uint64_t f16_bytes = 0;        // the same at 16 bit throughout
-  std::int64_t capacity_tokens = 0;   // tokens per sequence at which the budget ends, at most options.max_tokens
+  std::uint64_t least_bytes = 0;     // least budget for `tokens` tokens in each sequence
+  std::uint64_t f16_bytes = 0;       // the same at 16 bit throughout
+  std::uint64_t budget_bytes = 0;    // in force: as asked, or what auto:W stands for; 0 = none
+  std::int64_t capacity_tokens = 0;  // tokens per sequence at which the budget ends, at most options.max_tokens
   struct Layer {
     std::uint64_t bytes = 0;
-    double key_bits = 0, value_bits = 0;   // mean payload bits per stored value
+    double key_bits = 0, value_bits = 0;  // mean payload bits per stored value
   };
   std::vector<Layer> layers;
 };
 
 // What `sequences` sequences that grow in step to `tokens` tokens each will hold. No memory is taken.
-Result<CachePlan> plan_cache(const std::vector<LayerGeometry>& layers, const CacheOptions& options,
-                             std::int64_t tokens, int sequences);
+Result<CachePlan> plan_cache(const std::vector<LayerGeometry>& layers, const CacheOptions& options, std::int64_t tokens,
+                             int sequences);
 
 }  // namespace neve

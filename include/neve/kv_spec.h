@@ -31,16 +31,16 @@ enum class Demote { kPage, kLayer };
 
 struct KvSpec {
   KvMode mode = KvMode::kAuto;
-  std::string text = "auto";   // as typed
-  int bits = 16;               // kFixed: 8, 4, 2; kPaper: final width
-  double width = 0;            // kGraded: W; kAuto: W of auto:W, 0 without
-  std::string peer_type;       // kPeer: "f16", "q8_0", "q4_0"
+  std::string text = "auto";  // as typed
+  int bits = 16;              // kFixed: 8, 4, 2; kPaper: final width
+  double width = 0;           // kGraded: W; kAuto: W of auto:W, 0 without
+  std::string peer_type;      // kPeer: "f16", "q8_0", "q4_0"
   Shift shift = Shift::kEquivalent;
   TopRung top = TopRung::kF16;
-  int group = 128;             // largest group of channels (per-token groups), clipped to the head size
-  int sinks = 4;               // first tokens kept at 16 bit
-  int window = 128;            // at least this many recent tokens at 16 bit
-  double clip = 0.8;           // factor c of the clipped shift
+  int group = 128;    // largest group of channels (per-token groups), clipped to the head size
+  int sinks = 4;      // first tokens kept at 16 bit
+  int window = 128;   // at least this many recent tokens at 16 bit
+  double clip = 0.8;  // factor c of the clipped shift
 };
 
 // Errors: kInvalidArgument names the part that is wrong and lists what is understood; kUnsupported for the

@@ -14,15 +14,15 @@ namespace neve {
 
 enum class Code {
   kOk,
-  kInvalidArgument,   // the caller asked for something that makes no sense
-  kUnsupported,       // makes sense, but neve does not do it
-  kBudget,            // does not fit into the byte budget
-  kNotFound,          // a file, a name or a sequence that is not there
-  kDamaged,           // data that is not what its format promises
-  kNotFinite,         // NaN or infinity where a number was needed
-  kExhausted,         // the machine has no more of it (memory, address space)
-  kCancelled,         // the user asked to stop
-  kInternal,          // neve's own fault
+  kInvalidArgument,  // the caller asked for something that makes no sense
+  kUnsupported,      // makes sense, but neve does not do it
+  kBudget,           // does not fit into the byte budget
+  kNotFound,         // a file, a name or a sequence that is not there
+  kDamaged,          // data that is not what its format promises
+  kNotFinite,        // NaN or infinity where a number was needed
+  kExhausted,        // the machine has no more of it (memory, address space)
+  kCancelled,        // the user asked to stop
+  kInternal,         // neve's own fault
 };
 
 // The name of a code, as printed in messages: "invalid argument", "budget", ...
@@ -51,8 +51,8 @@ class [[nodiscard]] Result {
   Result(T value) : value_(std::move(value)) {}
   Result(Status status) : status_(std::move(status)) {}
   template <typename U>
-    requires(std::is_same_v<std::remove_cvref_t<U>, bool> && !std::is_same_v<T, bool>)
-  Result(U&&) = delete;
+  requires(std::is_same_v<std::remove_cvref_t<U>, bool> && !std::is_same_v<T, bool>) Result(U&&)
+  = delete;
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
@@ -72,8 +72,8 @@ class [[nodiscard]] Result {
 }  // namespace neve
 
 // Returns the status of `expr` from the enclosing function unless it is ok.
-#define NEVE_RETURN_IF_ERROR(expr)                     \
-  do {                                                 \
-    ::neve::Status neve_status_ = (expr);              \
-    if (!neve_status_.ok()) return neve_status_;       \
+#define NEVE_RETURN_IF_ERROR(expr)               \
+  do {                                           \
+    ::neve::Status neve_status_ = (expr);        \
+    if (!neve_status_.ok()) return neve_status_; \
   } while (false)

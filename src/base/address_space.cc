@@ -28,8 +28,8 @@ Result<AddressSpace> AddressSpace::reserve(std::size_t bytes) {
   if (bytes == 0) return space;
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
-    return Status(Code::kExhausted, "address space: wanted " + std::to_string(bytes) + " bytes, got none (" +
-                                        std::strerror(errno) + ")");
+    return Status(Code::kExhausted,
+                  "address space: wanted " + std::to_string(bytes) + " bytes, got none (" + std::strerror(errno) + ")");
   }
   // Huge pages would hold memory that no block uses; what is reported must be what is held.
   madvise(data, bytes, MADV_NOHUGEPAGE);

@@ -94,8 +94,9 @@ void BlockPool::move_region(std::uint32_t from, std::uint32_t to, int order) {
 Result<BlockHandle> BlockPool::allocate(int order) {
   const std::uint32_t unit = take(order);
   if (unit == kNoUnit) {
-    return Status(Code::kExhausted, "block pool: wanted a block of " + std::to_string(bytes(order)) + " bytes, got none: all " +
-                                        std::to_string(most_tops_) + " reserved blocks are in use");
+    return Status(Code::kExhausted, "block pool: wanted a block of " + std::to_string(bytes(order)) +
+                                        " bytes, got none: all " + std::to_string(most_tops_) +
+                                        " reserved blocks are in use");
   }
   BlockHandle handle;
   if (free_handles_.empty()) {

@@ -60,19 +60,19 @@ class BlockPool {
   };
   static constexpr std::uint32_t kNoUnit = 0xffffffffu;
 
-  std::uint32_t take(int order);              // a free region; its first unit
-  void give(std::uint32_t unit, int order);   // a region becomes free
+  std::uint32_t take(int order);             // a free region; its first unit
+  void give(std::uint32_t unit, int order);  // a region becomes free
   void move_region(std::uint32_t from, std::uint32_t to, int order);
 
   AddressSpace space_;
   std::uint64_t top_bytes_ = 0, unit_bytes_ = 0, most_tops_ = 0;
   int orders_ = 1;
-  std::vector<Block> blocks_;                  // by handle
+  std::vector<Block> blocks_;  // by handle
   std::vector<BlockHandle> free_handles_;
-  std::vector<BlockHandle> owner_;             // by unit: the block that starts there
-  std::vector<std::uint32_t> lone_free_;       // by order > 0: the free region, or kNoUnit
+  std::vector<BlockHandle> owner_;        // by unit: the block that starts there
+  std::vector<std::uint32_t> lone_free_;  // by order > 0: the free region, or kNoUnit
   std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> free_tops_;  // lowest first
-  std::uint32_t fresh_tops_ = 0;               // tops never used so far start here
+  std::uint32_t fresh_tops_ = 0;  // tops never used so far start here
   std::uint64_t tops_ = 0, used_units_ = 0;
   std::vector<std::uint32_t> to_trim_;
 };

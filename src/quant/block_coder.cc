@@ -23,8 +23,8 @@ NotFinite find_not_finite(const std::uint16_t* x, int tokens, int channels) {
 }
 
 // words[i] = a[i] | b[i] << 8 | c[i] << 16 | d[i] << 24: four rows of codes as dot-product words.
-void interleave(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c, const std::uint8_t* d, std::size_t n,
-                std::uint8_t* words) {
+void interleave(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t* c, const std::uint8_t* d,
+                std::size_t n, std::uint8_t* words) {
   for (std::size_t i = 0; i < n; ++i) {
     words[4 * i] = a[i];
     words[4 * i + 1] = b[i];
@@ -178,7 +178,8 @@ void BlockCoder::narrow_keys(const KeyLayout& from, const std::uint8_t* from_cod
       const int quad = target.first_quad + q;
       while (quad >= from.runs[run].first_quad + from.runs[run].quads) ++run;
       const KeyRun& source = from.runs[run];
-      const std::uint8_t* in = from_codes + source.offset + static_cast<std::size_t>((quad - source.first_quad) * 64 * source.bits);
+      const std::uint8_t* in =
+          from_codes + source.offset + static_cast<std::size_t>((quad - source.first_quad) * 64 * source.bits);
       std::uint8_t* out = to_codes + target.offset + static_cast<std::size_t>(q * 64 * target.bits);
       if (target.bits == source.bits) {
         std::memcpy(out, in, static_cast<std::size_t>(64 * target.bits));

@@ -49,9 +49,9 @@ class BlockCoder {
 
  private:
   const simd::Kernels& kernels_;
-  std::vector<float> tile_;           // [channels][128] or [128][channels]
-  std::vector<std::uint8_t> codes_;   // the same, as codes
-  std::vector<float> low_, high_;     // of groups
+  std::vector<float> tile_;          // [channels][128] or [128][channels]
+  std::vector<std::uint8_t> codes_;  // the same, as codes
+  std::vector<float> low_, high_;    // of groups
 };
 
 }  // namespace neve::quant

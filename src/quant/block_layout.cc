@@ -7,7 +7,9 @@ namespace {
 
 int group_count(int channels, int group) { return (channels + group - 1) / group; }
 
-std::size_t run_bytes(int quads, int bits) { return static_cast<std::size_t>(quads) * 64 * static_cast<std::size_t>(bits); }
+std::size_t run_bytes(int quads, int bits) {
+  return static_cast<std::size_t>(quads) * 64 * static_cast<std::size_t>(bits);
+}
 
 }  // namespace
 

@@ -20,8 +20,8 @@ inline constexpr int kPageTokens = 128;
 constexpr int padded_channels(int channels) { return (channels + 3) / 4 * 4; }
 
 struct KeyRun {
-  int bits = 0;          // 8, 4, 2; 0 = the page mean of each channel stands in the minimum's slot
-  int first_quad = 0;    // in stored order
+  int bits = 0;        // 8, 4, 2; 0 = the page mean of each channel stands in the minimum's slot
+  int first_quad = 0;  // in stored order
   int quads = 0;
   std::size_t offset = 0;  // bytes from the block's start
   int group = 0;           // per-token scales: which; per-channel scales: 0
@@ -61,7 +61,7 @@ ValueLayout value_layout(int channels, int bits, int group, int rotate);
 
 // Bytes of codes, scales and minima (f16 each) of a block.
 std::size_t key_code_bytes(int channels, int bits);
-std::size_t key_scale_bytes(int channels, int group);    // group as in uniform_key_layout
+std::size_t key_scale_bytes(int channels, int group);  // group as in uniform_key_layout
 std::size_t value_scale_bytes(int channels, int group);
 
 }  // namespace neve::quant

@@ -38,8 +38,8 @@ QuadWidths allocate_widths(std::span<const float> quad_importance, int total_bit
       const auto part = [&](int from, int to) {
         return sum[static_cast<std::size_t>(to)] - sum[static_cast<std::size_t>(from)];
       };
-      const double error = part(0, at8) * kError8 + part(at8, end4) * kError4 + part(end4, end2) * kError2 +
-                           part(end2, quads) * kError0;
+      const double error =
+          part(0, at8) * kError8 + part(at8, end4) * kError4 + part(end4, end2) * kError2 + part(end2, quads) * kError0;
       if (least < 0.0 || error < least) {
         least = error;
         best = {at8, end4 - at8, end2 - end4};

@@ -4,10 +4,14 @@ namespace neve::quant {
 
 simd::NarrowRule narrow_rule(Shift shift, float clip) {
   switch (shift) {
-    case Shift::kDirect: return {1, 0, 4, {4, 8, 12}};
-    case Shift::kModified: return {1, 8, 4, {2, 6, 10}};
-    case Shift::kEquivalent: return {241, 8, 12, {3, 8, 13}};
-    case Shift::kClipped: break;
+    case Shift::kDirect:
+      return {1, 0, 4, {4, 8, 12}};
+    case Shift::kModified:
+      return {1, 8, 4, {2, 6, 10}};
+    case Shift::kEquivalent:
+      return {241, 8, 12, {3, 8, 13}};
+    case Shift::kClipped:
+      break;
   }
   simd::NarrowRule rule;
   const float step = 5.f * clip;

@@ -15,7 +15,7 @@ namespace neve::simd {
 
 // The kernels of one instruction set.
 struct Kernels {
-  const char* name;   // "scalar", "avx2", "avx512", "neon"
+  const char* name;  // "scalar", "avx2", "avx512", "neon"
   const AttendKernels* attend;
   const CodingKernels* coding;
   const TileKernels* tile;

@@ -28,9 +28,9 @@ struct MultiplyArgs {
 struct ExpandArgs {
   const std::uint8_t* codes;
   int bits;
-  int count;                     // keys: quads; values: channels
-  std::ptrdiff_t row_bytes;      // values: bytes from one group of 4 tokens to the next
-  const std::uint16_t* scale;    // [4*quads], or [128] if scale_per_token
+  int count;                   // keys: quads; values: channels
+  std::ptrdiff_t row_bytes;    // values: bytes from one group of 4 tokens to the next
+  const std::uint16_t* scale;  // [4*quads], or [128] if scale_per_token
   const std::uint16_t* min;
   int scale_per_token;
   float multiple, center;
@@ -45,7 +45,7 @@ inline constexpr int kTileChannels = 576;
 struct TileKernels {
   void (*multiply)(const MultiplyArgs&);
   void (*expand_keys)(const ExpandArgs&);
-  void (*expand_values)(const ExpandArgs&);   // scale_per_token
+  void (*expand_values)(const ExpandArgs&);  // scale_per_token
   // f16 rows [tokens][dim] -> f32 out[dim][out_stride], tokens used of each.
   void (*transpose_f16)(const std::uint16_t* x, int tokens, int dim, float* out, std::ptrdiff_t out_stride);
 };

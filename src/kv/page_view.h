@@ -1,0 +1,52 @@
+// What attention reads of one column for one KV head: the page as it stands, and which of its tokens a query sees.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kv/cache_impl.h"
+#include "quant/shift.h"
+
+namespace neve::kv {
+
+struct BlockView {
+  int level = 0;
+  const std::uint8_t* codes = nullptr;   // level 0: f16 [tokens][dim]
+  const std::uint16_t* scale = nullptr;  // coded: see quant/block_layout.h
+  const std::uint16_t* min = nullptr;
+
+  const std::uint16_t* numbers() const { return reinterpret_cast<const std::uint16_t*>(codes); }
+};
+
+inline BlockView view_block(const Storage& storage, const Shape& shape, const Page& page, Kind kind) {
+  const Stand& stand = page.now[kind];
+  BlockView view;
+  view.level = stand.level;
+  view.codes = storage.codes(page, kind, stand);
+  if (stand.level > 0) {
+    const int pool = shape.stored[page.stored].slot_pool[kind];
+    view.scale = storage.scales(page, kind, stand);
+    view.min = view.scale + shape.slot_bytes[static_cast<std::size_t>(pool)] / 4;
+  }
+  return view;
+}
+
+// Tokens of a column that the query at index `index` of the sequence may see, sliding windows aside.
+inline int visible_tokens(const Column& column, std::int64_t index) {
+  const std::int64_t held = column.closed ? column.tokens : kPageTokens;
+  return static_cast<int>(std::clamp<std::int64_t>(index + 1 - column.first, 0, held));
+}
+
+// First of `count` tokens from index `first` whose position a query at `position` still sees. Positions rise.
+inline int first_visible(const Sequence& s, std::int64_t first, int count, std::int32_t position, int sliding_window) {
+  if (sliding_window == 0) return 0;
+  const auto begin = s.positions.begin() + first;
+  return static_cast<int>(std::upper_bound(begin, begin + count, position - sliding_window) - begin);
+}
+
+// A quarter of the work for a damage that the tables do not show: narrow codes meet an 8-bit query, half as precise as
+// would matter (docs/kernels.md). 8-bit codes meet 15 bits.
+constexpr bool key_takes_two_halves(int bits) { return bits == 8; }
+constexpr bool value_takes_two_halves(int bits) { return bits != 2; }
+
+}  // namespace neve::kv
