@@ -1,5 +1,9 @@
 #include "simd/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <cstdlib>
 
 namespace neve::simd {
@@ -9,10 +13,12 @@ constexpr Kernels kScalar = {"scalar", &kAttendScalar, &kCodingScalar, &kTileSca
 #if defined(__x86_64__)
 constexpr Kernels kAvx2 = {"avx2", &kAttendAvx2, &kCodingAvx2, &kTileAvx2};
 constexpr Kernels kAvx512 = {"avx512", &kAttendAvx512, &kCodingAvx512, &kTileAvx512};
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-         __builtin_cpu_supports("f16c") != 0;
+// Not every compiler's __builtin_cpu_supports knows F16C: leaf 1, ecx, bit 29.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
 }
+bool has_avx2() { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && has_f16c(); }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
          __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
