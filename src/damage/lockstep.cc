@@ -32,9 +32,23 @@ std::int64_t next_chunk(std::span<Lane*> lanes, std::int64_t position, std::int6
   return chunk;
 }
 
+int end_full_lanes(std::span<Lane*> lanes, std::int64_t tokens) {
+  int ended = 0;
+  for (Lane* lane : lanes) {
+    const StepPart part = {lane->sequence, static_cast<int>(tokens), nullptr};
+    if (lane->cache->begin_step({&part, 1}).ok()) {
+      lane->cache->abandon_step();
+    } else {
+      lane->ended = true;
+      ++ended;
+    }
+  }
+  return ended;
+}
+
 Pieces noise_pieces(std::int64_t chunk) {
   // A third: unequal, and neither piece is a multiple of the row blocks of a matrix product when the chunk is.
-  const std::int64_t first = (chunk + 2) / 3;
+  const std::int64_t first = std::max<std::int64_t>(1, chunk / 3);
   return {first, chunk - first};
 }
 
@@ -66,24 +80,32 @@ Result<std::int64_t> Lockstep::advance(std::span<const std::int32_t> text) {
 }
 
 Status Lockstep::run_caches(std::span<const std::int32_t> tokens, std::span<const std::int32_t> next) {
-  std::vector<Lane*> live;
-  std::copy_if(caches_.begin(), caches_.end(), std::back_inserter(live), [](const Lane* lane) { return !lane->ended; });
+  const auto has_ended = [](const Lane* lane) { return lane->ended; };
+  std::vector<Lane*> live = caches_;
+  std::erase_if(live, has_ended);
   const std::size_t logits_per_lane = tokens.size() * static_cast<std::size_t>(vocabulary_);
   const auto lanes_per_run = static_cast<std::size_t>(rows_per_run(vocabulary_) / std::ssize(tokens));
   runs_ = 0;
-  for (std::size_t first = 0; first < live.size(); first += lanes_per_run) {
+  for (std::size_t first = 0; first < live.size();) {
     const std::span<Lane*> group(live.data() + first, std::min(lanes_per_run, live.size() - first));
     std::vector<model::RunnerPart> parts;
     for (const Lane* lane : group) {
       parts.push_back({lane->cache.get(), lane->sequence, tokens, model::LogitRows::kAll});
     }
     const auto logits = runner_->step(parts);
-    if (!logits.ok()) return logits.status();
+    if (!logits.ok()) {
+      // Nothing has happened in any cache: take out who is full, and once more.
+      if (logits.status().code() != Code::kBudget || end_full_lanes(group, std::ssize(tokens)) == 0)
+        return logits.status();
+      std::erase_if(live, has_ended);
+      continue;
+    }
     ++runs_;
     if (first == 0) rows_.set(logits->first(logits_per_lane));
     for (std::size_t i = 0; i < group.size(); ++i) {
       NEVE_RETURN_IF_ERROR(score(group[i], 0, logits->subspan(i * logits_per_lane, logits_per_lane), next));
     }
+    first += group.size();
   }
   return ok_status();
 }

@@ -24,8 +24,12 @@ inline constexpr std::int64_t kMostRows = 1024;
 std::int64_t rows_per_run(std::int64_t vocabulary);
 
 // How many tokens all lanes read next: up to `left` and kChunkTokens, to the first boundary, and no more than each
-// lane takes; lanes that take nothing are marked as ended.
+// lane's open pages take; lanes at the end of their context are marked as ended.
 std::int64_t next_chunk(std::span<Lane*> lanes, std::int64_t position, std::int64_t left);
+
+// Marks the lanes whose cache cannot take `tokens` more within its budget as ended; their content stays as it is.
+// Returns: how many. (A cache knows only when a step begins whether demotion makes the room.)
+int end_full_lanes(std::span<Lane*> lanes, std::int64_t tokens);
 
 // The lengths of the noise lane's pieces of a chunk; the second is 0 for a chunk of one token.
 struct Pieces {
