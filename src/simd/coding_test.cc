@@ -129,6 +129,18 @@ TEST_P(Coding, QuantizeTiesToEvenAndClamps) {
   EXPECT_EQ(std::vector<std::uint8_t>(numbers.size(), 0), codes);
 }
 
+// x / scale is halfway between two codes; x times the reciprocal often is not.
+TEST_P(Coding, QuantizeDivides) {
+  for (float scale : {3.f, 5.f, 7.f, 11.f, 0x1.8p-10f, 49.f}) {
+    Guarded<float> x(255);
+    Guarded<std::uint8_t> codes(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = scale * (static_cast<float>(i) + 0.5f);
+    const float min = 0.f;
+    kernels().quantize_rows(x.data(), 1, 255, &scale, &min, codes.data());
+    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(i % 2 == 0 ? i : i + 1, codes[i]) << "scale " << scale;
+  }
+}
+
 TEST_P(Coding, Quantize) {
   for (int columns : {1, 3, 8, 17, 64, 80, 100, 128}) {
     for (int rows : {1, 5, 128}) {
