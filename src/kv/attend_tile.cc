@@ -1,51 +1,166 @@
 // One prefill item: a tile of queries of one KV head over all columns. Each page is expanded once per tile to f32 and
 // stays in cache while the tile's rows pass over it, with a running maximum per row.
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <utility>
 
 #include "kv/page_view.h"
 
 namespace neve {
-
-using kv::BlockView;
-using kv::Column;
-using kv::Sequence;
-
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 constexpr int kTokens = kv::kPageTokens;
 constexpr int kBlockRows = 48;  // rows whose scores stay in the first-level cache
 
-// A page as f32: keys [channels][128], values [tokens][value_stride].
-struct Tile {
-  const float* keys = nullptr;
-  const float* values = nullptr;
+// A page as f32.
+struct PageTile {
+  int tokens = 0;             // that any row sees
+  std::int64_t first = 0;     // index of its first token in the sequence
+  bool stored_order = false;  // keys stand in stored channel order
+  bool rotated = false;       // values are rotated
   std::ptrdiff_t value_stride = 0;
-  int tokens = 0;              // of the page that any row sees
-  std::int64_t first = 0;      // index of its first token in the sequence
-  bool keys_in_order = false;  // keys stand in stored channel order
-  bool values_rotated = false;
 };
 
-// Rows of a tile and where their results grow.
-struct Rows {
-  int count;  // tokens * heads
-  int heads;
-  std::ptrdiff_t key_stride, value_stride;
-  float* queries;         // [count][key_stride]
-  float* stored_queries;  // the same in stored channel order
-  float* out;             // [count][value_stride]
-  float* rotated_out;     // [count][value_stride]
-  float* top;             // [count]
-  float* sum;             // [count]
-  float* scores;          // [kBlockRows][128]
+// The rows of a tile (token-major, then query head) and where their results grow.
+struct TileRows {
+  int count = 0, heads = 0;
+  std::int64_t first_index = 0;  // of the first token in the sequence
+  std::ptrdiff_t key_stride = 0, value_stride = 0;
+  float* queries = nullptr;         // [count][key_stride], times the layer's scale
+  float* stored_queries = nullptr;  // the same in stored channel order
+  float* out = nullptr;             // [count][value_stride]
+  float* rotated_out = nullptr;     // [count][value_stride]
+  float* top = nullptr;             // [count]
+  float* sum = nullptr;             // [count]
+  float* scores = nullptr;          // [kBlockRows][128]
+  float* keys = nullptr;            // of the page: [key_stride][128]
+  float* values = nullptr;          // of the page: [128][value_stride of the page]
+
+  void allocate(std::vector<float>* floats) {
+    const auto rows = static_cast<std::size_t>(count);
+    const auto key = static_cast<std::size_t>(key_stride), value = static_cast<std::size_t>(value_stride);
+    const std::pair<float**, std::size_t> pieces[] = {{&queries, rows * key},
+                                                      {&stored_queries, rows * key},
+                                                      {&out, rows * value},
+                                                      {&rotated_out, rows * value},
+                                                      {&top, rows},
+                                                      {&sum, rows},
+                                                      {&scores, static_cast<std::size_t>(kBlockRows * kTokens)},
+                                                      {&keys, key * kTokens},
+                                                      {&values, value * kTokens}};
+    std::size_t total = 0;
+    for (const auto& piece : pieces) total += piece.second;
+    if (floats->size() < total) floats->resize(total);
+    float* next = floats->data();
+    for (const auto& piece : pieces) *piece.first = std::exchange(next, next + piece.second);
+    std::fill_n(out, rows * value, 0.f);
+    std::fill_n(rotated_out, rows * value, 0.f);
+    std::fill_n(top, rows, kNever);
+    std::fill_n(sum, rows, 0.f);
+  }
 };
 
-void scale_row(float* x, int n, float factor) {
-  for (int i = 0; i < n; ++i) x[i] *= factor;
-}
+class TileAttention {
+ public:
+  TileAttention(const simd::Kernels& kernels, const LayerGeometry& layer, const kv::Sequence& sequence, TileRows rows)
+      : kernels_(kernels), layer_(layer), sequence_(sequence), rows_(rows) {}
+
+  void expand_f16_keys(const std::uint16_t* keys, PageTile* page) const {
+    kernels_.tile->transpose_f16(keys, page->tokens, layer_.key_dim, rows_.keys, kTokens);
+    page->stored_order = false;
+  }
+
+  void expand_f16_values(const std::uint16_t* values, PageTile* page) const {
+    const auto n = static_cast<std::size_t>(page->tokens) * static_cast<std::size_t>(layer_.value_dim);
+    kernels_.coding->f32_from_f16(values, rows_.values, n);
+    page->value_stride = layer_.value_dim;
+    page->rotated = false;
+  }
+
+  void expand_keys(const quant::KeyLayout& layout, const kv::BlockView& block, Shift shift, float clip,
+                   PageTile* page) const {
+    page->stored_order = true;
+    for (const quant::KeyRun& run : layout.runs) {
+      const std::ptrdiff_t channel = run.first_quad * 4;
+      float* out = rows_.keys + channel * kTokens;
+      if (run.bits == 0) {  // the minimum is the mean
+        float means[simd::kTileChannels];
+        kernels_.coding->f32_from_f16(block.min + channel, means, static_cast<std::size_t>(run.quads) * 4);
+        for (int c = 0; c < run.quads * 4; ++c) std::fill_n(out + c * kTokens, kTokens, means[c]);
+        continue;
+      }
+      const quant::Width width = quant::shifted_width(run.bits, shift, clip);
+      const std::ptrdiff_t slot = layout.groups > 0 ? static_cast<std::ptrdiff_t>(run.group) * kTokens : channel;
+      kernels_.tile->expand_keys({block.codes + run.offset, run.bits, run.quads, 0, block.scale + slot,
+                                  block.min + slot, layout.groups > 0 ? 1 : 0, width.multiple, width.center, out,
+                                  kTokens});
+    }
+  }
+
+  void expand_values(const quant::ValueLayout& layout, const kv::BlockView& block, Shift shift, float clip,
+                     PageTile* page) const {
+    const quant::Width width = quant::shifted_width(layout.bits, shift, clip);
+    page->value_stride = rows_.value_stride;
+    page->rotated = layout.rotated > 0;
+    for (std::size_t g = 0; g < layout.runs.size(); ++g) {
+      const quant::ValueRun& run = layout.runs[g];
+      kernels_.tile->expand_values({block.codes + run.first_channel * 4, layout.bits, run.channels,
+                                    static_cast<std::ptrdiff_t>(layout.row_bytes), block.scale + g * kTokens,
+                                    block.min + g * kTokens, 1, width.multiple, width.center,
+                                    rows_.values + run.first_channel, rows_.value_stride});
+    }
+  }
+
+  void attend(const PageTile& page) const {
+    for (int block = 0; block < rows_.count; block += kBlockRows) {
+      const int rows = std::min(kBlockRows, rows_.count - block);
+      // Rows whose token comes before the page see nothing of it.
+      if (rows_.first_index + (block + rows - 1) / rows_.heads < page.first) continue;
+      const float* q = (page.stored_order ? rows_.stored_queries : rows_.queries) + block * rows_.key_stride;
+      kernels_.tile->multiply({q, rows_.key_stride, rows_.keys, kTokens, rows_.scores, kTokens, rows, page.tokens,
+                               page.stored_order ? static_cast<int>(rows_.key_stride) : layer_.key_dim, 0});
+      for (int r = 0; r < rows; ++r) weigh_row(page, block + r, rows_.scores + r * kTokens);
+      float* out = (page.rotated ? rows_.rotated_out : rows_.out) + block * rows_.value_stride;
+      kernels_.tile->multiply({rows_.scores, kTokens, rows_.values, page.value_stride, out, rows_.value_stride, rows,
+                               static_cast<int>(page.value_stride), page.tokens, 1});
+    }
+  }
+
+ private:
+  // Scores of one row become weights relative to its running maximum; what the row holds so far is rescaled.
+  void weigh_row(const PageTile& page, int row, float* scores) const {
+    const std::int64_t index = rows_.first_index + row / rows_.heads;
+    const int seen = static_cast<int>(std::clamp<std::int64_t>(index + 1 - page.first, 0, page.tokens));
+    const std::int32_t position = sequence_.positions[static_cast<std::size_t>(index)];
+    const int from = kv::first_visible(sequence_, page.first, seen, position, layer_.sliding_window);
+    const float cap = layer_.logit_softcap;
+    for (int t = from; cap > 0.f && t < seen; ++t) scores[t] = cap * std::tanh(scores[t] / cap);
+    std::fill(scores, scores + from, kNever);
+    std::fill(scores + seen, scores + page.tokens, kNever);
+    const auto n = static_cast<std::size_t>(page.tokens);
+    const float top = std::max(rows_.top[row], kernels_.attend->max(scores, n));
+    if (top == kNever) {
+      std::fill_n(scores, n, 0.f);
+      return;
+    }
+    if (top > rows_.top[row] && rows_.sum[row] > 0.f) {
+      const float factor = std::exp(rows_.top[row] - top);
+      rows_.sum[row] *= factor;
+      float* out = rows_.out + row * rows_.value_stride;
+      float* rotated_out = rows_.rotated_out + row * rows_.value_stride;
+      for (std::ptrdiff_t c = 0; c < rows_.value_stride; ++c) out[c] *= factor;
+      for (std::ptrdiff_t c = 0; c < rows_.value_stride; ++c) rotated_out[c] *= factor;
+    }
+    rows_.top[row] = top;
+    rows_.sum[row] += kernels_.attend->exp_sum(scores, n, top);
+  }
+
+  const simd::Kernels& kernels_;
+  const LayerGeometry& layer_;
+  const kv::Sequence& sequence_;
+  TileRows rows_;
+};
 
 }  // namespace
 
@@ -54,190 +169,77 @@ void KvCache::Impl::attend_tile(int layer_index, const kv::ActivePart& part, int
   const LayerGeometry& layer = shape.layers[static_cast<std::size_t>(layer_index)];
   const int stored = shape.stored_of[static_cast<std::size_t>(layer_index)];
   const kv::StoredLayer& store = shape.stored[static_cast<std::size_t>(stored)];
-  const Sequence& s = *part.sequence;
-  const int heads = layer.query_heads / layer.kv_heads;
-  const int key_channels = quant::padded_channels(layer.key_dim);
-  const int value_channels = quant::padded_channels(layer.value_dim);
-  const std::int64_t first_index = s.committed + first_token;
-  const std::int64_t last_index = first_index + tokens - 1;
-  const kv::MapSlot* maps = s.maps.get();
-  const std::vector<quant::KeyLayout>& key_layouts =
-      kv::key_layouts(shape, maps != nullptr && maps->known ? &maps->maps : nullptr, stored, head);
-  const std::vector<std::uint16_t>& order = key_layouts[0].order;
-  const float clip = static_cast<float>(options.spec.clip);
+  const kv::Sequence& s = *part.sequence;
+  const std::vector<quant::KeyLayout>& keys = kv::key_layouts(shape, s.known_maps(), stored, head);
+  const std::vector<std::uint16_t>& order = keys[0].order;
+  const auto clip = static_cast<float>(options.spec.clip);
 
-  Rows rows = {};
-  rows.count = tokens * heads;
-  rows.heads = heads;
-  rows.key_stride = key_channels;
-  rows.value_stride = value_channels;
-  const auto count = static_cast<std::size_t>(rows.count);
-  const auto keys_n = static_cast<std::size_t>(key_channels), values_n = static_cast<std::size_t>(value_channels);
-  const std::size_t sizes[] = {count * keys_n,
-                               count * keys_n,
-                               count * values_n,
-                               count * values_n,
-                               count,
-                               count,
-                               static_cast<std::size_t>(kBlockRows * kTokens),
-                               keys_n * kTokens,
-                               values_n * kTokens};
-  std::size_t total = 0;
-  for (const std::size_t size : sizes) total += size;
-  if (floats->size() < total) floats->resize(total);
-  float* next = floats->data();
-  float* pieces[std::size(sizes)];
-  for (std::size_t i = 0; i < std::size(sizes); ++i) pieces[i] = std::exchange(next, next + sizes[i]);
-  rows.queries = pieces[0];
-  rows.stored_queries = order.empty() ? pieces[0] : pieces[1];
-  rows.out = pieces[2];
-  rows.rotated_out = pieces[3];
-  rows.top = pieces[4];
-  rows.sum = pieces[5];
-  rows.scores = pieces[6];
-  float* key_tile = pieces[7];
-  float* value_tile = pieces[8];
-  std::memset(rows.out, 0, count * values_n * sizeof(float));
-  std::memset(rows.rotated_out, 0, count * values_n * sizeof(float));
-  std::fill_n(rows.top, count, kNever);
-  std::fill_n(rows.sum, count, 0.f);
+  TileRows rows;
+  rows.heads = layer.query_heads / layer.kv_heads;
+  rows.count = tokens * rows.heads;
+  rows.first_index = s.committed + first_token;
+  rows.key_stride = quant::padded_channels(layer.key_dim);
+  rows.value_stride = quant::padded_channels(layer.value_dim);
+  rows.allocate(floats);
+  if (order.empty()) rows.stored_queries = rows.queries;
   for (int r = 0; r < rows.count; ++r) {
-    const std::int64_t row = part.first_row + first_token + r / heads;
-    const float* q = queries.data + row * queries.token_stride + (head * heads + r % heads) * queries.head_stride;
+    const std::int64_t row = part.first_row + first_token + r / rows.heads;
+    const std::int64_t query_head = head * rows.heads + r % rows.heads;
+    const float* q = queries.data + row * queries.token_stride + query_head * queries.head_stride;
     float* to = rows.queries + r * rows.key_stride;
     for (int c = 0; c < layer.key_dim; ++c) to[c] = q[c] * layer.scale;
-    std::fill(to + layer.key_dim, to + key_channels, 0.f);
+    std::fill(to + layer.key_dim, to + rows.key_stride, 0.f);
     if (order.empty()) continue;
     float* sorted = rows.stored_queries + r * rows.key_stride;
-    for (std::size_t c = 0; c < keys_n; ++c) sorted[c] = c < order.size() ? to[order[c]] : 0.f;
+    for (std::size_t c = 0; c < order.size(); ++c) sorted[c] = to[order[c]];
+    std::fill(sorted + order.size(), sorted + rows.key_stride, 0.f);
   }
 
-  const simd::TileKernels& tiles = *kernels.tile;
-  const auto attend_page = [&](const Tile& tile) {
-    for (int block = 0; block < rows.count; block += kBlockRows) {
-      const int block_rows = std::min(kBlockRows, rows.count - block);
-      // Rows whose token comes before the page see nothing of it.
-      if (first_index + (block + block_rows - 1) / heads < tile.first) continue;
-      const float* q = (tile.keys_in_order ? rows.stored_queries : rows.queries) + block * rows.key_stride;
-      tiles.multiply({q, rows.key_stride, tile.keys, kTokens, rows.scores, kTokens, block_rows, tile.tokens,
-                      tile.keys_in_order ? key_channels : layer.key_dim, 0});
-      for (int r = 0; r < block_rows; ++r) {
-        const int row = block + r;
-        const std::int64_t index = first_index + row / heads;
-        float* scores = rows.scores + r * kTokens;
-        const int seen = static_cast<int>(std::clamp<std::int64_t>(index + 1 - tile.first, 0, tile.tokens));
-        const int from =
-            kv::first_visible(s, tile.first, seen, s.positions[static_cast<std::size_t>(index)], layer.sliding_window);
-        if (layer.logit_softcap > 0.f) {
-          for (int t = from; t < seen; ++t)
-            scores[t] = layer.logit_softcap * std::tanh(scores[t] / layer.logit_softcap);
-        }
-        std::fill(scores, scores + from, kNever);
-        std::fill(scores + seen, scores + tile.tokens, kNever);
-        const auto n = static_cast<std::size_t>(tile.tokens);
-        const float top = std::max(rows.top[row], kernels.attend->max(scores, n));
-        if (top == kNever) {
-          std::fill_n(scores, n, 0.f);
-          continue;
-        }
-        if (top > rows.top[row] && rows.sum[row] > 0.f) {
-          const float factor = std::exp(rows.top[row] - top);
-          rows.sum[row] *= factor;
-          scale_row(rows.out + row * rows.value_stride, value_channels, factor);
-          scale_row(rows.rotated_out + row * rows.value_stride, value_channels, factor);
-        }
-        rows.top[row] = top;
-        rows.sum[row] += kernels.attend->exp_sum(scores, n, top);
-      }
-      float* out = (tile.values_rotated ? rows.rotated_out : rows.out) + block * rows.value_stride;
-      tiles.multiply({rows.scores, kTokens, tile.values, tile.value_stride, out, rows.value_stride, block_rows,
-                      tile.value_stride == value_channels ? value_channels : layer.value_dim, tile.tokens, 1});
-    }
-  };
-  const auto expand_f16 = [&](const std::uint16_t* keys, const std::uint16_t* values, int tokens_seen, Tile* tile) {
-    if (keys != nullptr) {
-      tiles.transpose_f16(keys, tokens_seen, layer.key_dim, key_tile, kTokens);
-      tile->keys = key_tile;
-    }
-    if (values != nullptr) {
-      kernels.coding->f32_from_f16(values, value_tile,
-                                   static_cast<std::size_t>(tokens_seen) * static_cast<std::size_t>(layer.value_dim));
-      tile->values = value_tile;
-      tile->value_stride = layer.value_dim;
-    }
-  };
-
-  const auto sinks_seen = static_cast<int>(std::min<std::int64_t>(sinks(), last_index + 1));
-  if (sinks_seen > 0) {
-    const auto held = static_cast<std::size_t>(sinks()), at = static_cast<std::size_t>(head) * held;
-    const std::uint16_t* block = s.sinks->layers[static_cast<std::size_t>(stored)].data();
-    Tile tile;
-    tile.tokens = sinks_seen;
-    expand_f16(block + at * static_cast<std::size_t>(layer.key_dim),
-               block + static_cast<std::size_t>(layer.kv_heads) * held * static_cast<std::size_t>(layer.key_dim) +
-                   at * static_cast<std::size_t>(layer.value_dim),
-               sinks_seen, &tile);
-    attend_page(tile);
+  const TileAttention attention(kernels, layer, s, rows);
+  const std::int64_t last_index = rows.first_index + tokens - 1;
+  PageTile page;
+  const kv::SinkView sinks_seen = kv::view_sinks(s, shape, stored, head, sinks(), last_index + 1);
+  if (sinks_seen.tokens > 0) {
+    page.tokens = sinks_seen.tokens;
+    attention.expand_f16_keys(sinks_seen.keys, &page);
+    attention.expand_f16_values(sinks_seen.values, &page);
+    attention.attend(page);
   }
-  for (const Column& column : s.columns) {
-    const int seen = kv::visible_tokens(column, last_index);
-    if (seen == 0) break;
+  // The first row sees furthest back: what it does not see, no row sees.
+  const std::int32_t oldest = s.positions[static_cast<std::size_t>(rows.first_index)];
+  for (const kv::Column& column : s.columns) {
+    page.tokens = kv::visible_tokens(column, last_index);
+    page.first = column.first;
+    if (page.tokens == 0) break;
     const kv::PageId id = column.pages[static_cast<std::size_t>(store.first_head + head)];
-    // The first row sees furthest back: what it does not see, no row sees.
-    const std::int32_t oldest = s.positions[static_cast<std::size_t>(first_index)];
-    if (id == kv::kNoPage || kv::first_visible(s, column.first, seen, oldest, layer.sliding_window) == seen) continue;
-    const kv::Page& page = storage.page(id);
-    const BlockView keys = kv::view_block(storage, shape, page, kv::kKey);
-    const BlockView values = kv::view_block(storage, shape, page, kv::kValue);
-    Tile tile;
-    tile.tokens = seen;
-    tile.first = column.first;
-    expand_f16(keys.level == 0 ? keys.numbers() : nullptr, values.level == 0 ? values.numbers() : nullptr, seen, &tile);
-    if (keys.level > 0) {
-      const quant::KeyLayout& layout = key_layouts[static_cast<std::size_t>(keys.level)];
-      for (const quant::KeyRun& run : layout.runs) {
-        const std::ptrdiff_t channel = run.first_quad * 4;
-        float* out = key_tile + channel * kTokens;
-        if (run.bits == 0) {
-          float means[simd::kTileChannels];
-          kernels.coding->f32_from_f16(keys.min + channel, means, static_cast<std::size_t>(run.quads) * 4);
-          for (int c = 0; c < run.quads * 4; ++c) std::fill_n(out + c * kTokens, kTokens, means[c]);
-          continue;
-        }
-        const quant::Width width = quant::shifted_width(run.bits, options.spec.shift, clip);
-        const std::ptrdiff_t slot = layout.groups > 0 ? static_cast<std::ptrdiff_t>(run.group) * kTokens : channel;
-        tiles.expand_keys({keys.codes + run.offset, run.bits, run.quads, 0, keys.scale + slot, keys.min + slot,
-                           layout.groups > 0 ? 1 : 0, width.multiple, width.center, out, kTokens});
-      }
-      tile.keys = key_tile;
-      tile.keys_in_order = true;
+    if (id == kv::kNoPage) continue;
+    if (kv::first_visible(s, column.first, page.tokens, oldest, layer.sliding_window) == page.tokens) continue;
+    const kv::BlockView key_block = kv::view_block(storage, shape, storage.page(id), kv::kKey);
+    const kv::BlockView value_block = kv::view_block(storage, shape, storage.page(id), kv::kValue);
+    if (key_block.level == 0) {
+      attention.expand_f16_keys(key_block.numbers(), &page);
+    } else {
+      attention.expand_keys(keys[static_cast<std::size_t>(key_block.level)], key_block, options.spec.shift, clip,
+                            &page);
     }
-    if (values.level > 0) {
-      const quant::ValueLayout& layout = store.value_layouts[static_cast<std::size_t>(values.level)];
-      const quant::Width width = quant::shifted_width(layout.bits, options.spec.shift, clip);
-      for (std::size_t g = 0; g < layout.runs.size(); ++g) {
-        const quant::ValueRun& run = layout.runs[g];
-        tiles.expand_values({values.codes + run.first_channel * 4, layout.bits, run.channels,
-                             static_cast<std::ptrdiff_t>(layout.row_bytes), values.scale + g * kTokens,
-                             values.min + g * kTokens, 1, width.multiple, width.center, value_tile + run.first_channel,
-                             value_channels});
-      }
-      tile.values = value_tile;
-      tile.value_stride = value_channels;
-      tile.values_rotated = layout.rotated > 0;
+    if (value_block.level == 0) {
+      attention.expand_f16_values(value_block.numbers(), &page);
+    } else {
+      const quant::ValueLayout& layout = store.value_layouts[static_cast<std::size_t>(value_block.level)];
+      attention.expand_values(layout, value_block, options.spec.shift, clip, &page);
     }
-    attend_page(tile);
+    attention.attend(page);
   }
 
   const int rotated = store.value_layouts[0].rotated;
-  for (int first = 0; rotated > 0 && first < layer.value_dim; first += rotated) {
-    kernels.coding->rotate_rows(rows.rotated_out + first, rows.count, rows.value_stride, rotated);
+  for (int channel = 0; rotated > 0 && channel < layer.value_dim; channel += rotated) {
+    kernels.coding->rotate_rows(rows.rotated_out + channel, rows.count, rows.value_stride, rotated);
   }
   for (int r = 0; r < rows.count; ++r) {
-    float* result = partial(part, layer, first_token + r / heads, head * heads + r % heads, 0);
-    const float* a = rows.out + r * rows.value_stride;
-    const float* b = rows.rotated_out + r * rows.value_stride;
-    for (int c = 0; c < layer.value_dim; ++c) result[c] = a[c] + b[c];
+    float* result = partial(part, layer, first_token + r / rows.heads, head * rows.heads + r % rows.heads, 0);
+    const float* out = rows.out + r * rows.value_stride;
+    const float* rotated_out = rows.rotated_out + r * rows.value_stride;
+    for (int c = 0; c < layer.value_dim; ++c) result[c] = out[c] + rotated_out[c];
     result[layer.value_dim] = rows.top[r];
     result[layer.value_dim + 1] = rows.sum[r];
   }

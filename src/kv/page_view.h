@@ -31,6 +31,25 @@ inline BlockView view_block(const Storage& storage, const Shape& shape, const Pa
   return view;
 }
 
+// The sinks of one KV head that a query at index `end` - 1 sees, 16 bit.
+struct SinkView {
+  int tokens = 0;
+  const std::uint16_t* keys = nullptr;    // [tokens][key_dim] f16
+  const std::uint16_t* values = nullptr;  // [tokens][value_dim] f16
+};
+
+inline SinkView view_sinks(const Sequence& s, const Shape& shape, int stored, int head, std::int64_t sinks,
+                           std::int64_t end) {
+  SinkView view;
+  view.tokens = static_cast<int>(std::min(sinks, end));
+  if (view.tokens == 0) return view;
+  const StoredLayer& layer = shape.stored[static_cast<std::size_t>(stored)];
+  const std::uint16_t* block = s.sinks->layers[static_cast<std::size_t>(stored)].data();
+  view.keys = block + head * sinks * layer.dim[kKey];
+  view.values = block + layer.kv_heads * sinks * layer.dim[kKey] + head * sinks * layer.dim[kValue];
+  return view;
+}
+
 // Tokens of a column that the query at index `index` of the sequence may see, sliding windows aside.
 inline int visible_tokens(const Column& column, std::int64_t index) {
   const std::int64_t held = column.closed ? column.tokens : kPageTokens;
@@ -44,8 +63,7 @@ inline int first_visible(const Sequence& s, std::int64_t first, int count, std::
   return static_cast<int>(std::upper_bound(begin, begin + count, position - sliding_window) - begin);
 }
 
-// A quarter of the work for a damage that the tables do not show: narrow codes meet an 8-bit query, half as precise as
-// would matter (docs/kernels.md). 8-bit codes meet 15 bits.
+// Which codes meet 15 bits (two int8 halves) and which 8: docs/kernels.md says what that costs.
 constexpr bool key_takes_two_halves(int bits) { return bits == 8; }
 constexpr bool value_takes_two_halves(int bits) { return bits != 2; }
 
