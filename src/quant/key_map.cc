@@ -28,6 +28,7 @@ QuadWidths allocate_widths(std::span<const float> quad_importance, int total_bit
     const auto at = static_cast<std::size_t>(i);
     sum[at + 1] = sum[at] + static_cast<double>(quad_importance[at]);
   }
+  if (!(sum.back() > 0.0)) std::iota(sum.begin(), sum.end(), 0.0);  // nothing is known: all quads alike
   const int most4 = ceiling.at8 + ceiling.at4, most2 = most4 + ceiling.at2;
   QuadWidths best;
   double least = -1.0;

@@ -20,8 +20,8 @@ std::vector<std::uint16_t> order_channels(std::span<const float> importance);
 
 // The widths that minimise the expected error of a score, sum of width bits over quads <= total_bits, no quad wider
 // than in `ceiling` (pass {quads, 0, 0} for none). Exact: all combinations are tried. Cost: O(quads^2).
-// quad_importance: [quads], falling. The error of a quad is importance * e(bits), e = 1/(2^bits - 1)^2, and for no bits
-// the variance of a bell-shaped channel with that range.
+// quad_importance: [quads], falling; all 0 = all alike. The error of a quad is importance * e(bits),
+// e = 1/(2^bits - 1)^2, and for no bits the variance of a bell-shaped channel with that range.
 QuadWidths allocate_widths(std::span<const float> quad_importance, int total_bits, QuadWidths ceiling);
 
 }  // namespace neve::quant
