@@ -33,19 +33,20 @@ void interleave(const std::uint8_t* a, const std::uint8_t* b, const std::uint8_t
   }
 }
 
-// Grids of n groups with ranges low..high, as stored and as f32. False if one is beyond f16 (rotated extremes).
-bool make_grids(const float* low, const float* high, std::size_t n, std::uint16_t* scale, std::uint16_t* min,
-                float* scale_f32, float* min_f32) {
-  bool finite = true;
+// Grids of n groups with ranges low..high, as stored and as f32. Returns the first that is beyond f16 (a rotated
+// extreme), n if there is none.
+std::size_t make_grids(const float* low, const float* high, std::size_t n, std::uint16_t* scale, std::uint16_t* min,
+                       float* scale_f32, float* min_f32) {
+  std::size_t bad = n;
   for (std::size_t i = 0; i < n; ++i) {
     const Grid grid = make_grid(low[i], high[i]);
     scale[i] = grid.scale;
     min[i] = grid.min;
     scale_f32[i] = f32_from_f16(grid.scale);
     min_f32[i] = f32_from_f16(grid.min);
-    finite = finite && is_finite(grid.scale) && is_finite(grid.min);
+    if (bad == n && !(is_finite(grid.scale) && is_finite(grid.min))) bad = i;
   }
-  return finite;
+  return bad;
 }
 
 // Sum of one channel's codes (`channel` of the quad) over the first `tokens` tokens.
@@ -92,9 +93,8 @@ CodeResult BlockCoder::code_keys(const std::uint16_t* keys, int tokens, const Ke
       if (i >= static_cast<std::size_t>(channels)) continue;
       coding.row_range(row(stored(i)), 1, tokens, &low_[i], &high_[i]);
     }
-    if (!make_grids(low_.data(), high_.data(), padded, scales.scale, scales.min, scale, min)) {
-      return CodeResult::kNotFinite;
-    }
+    // The range of finite f16 keys is a grid that f16 can hold.
+    make_grids(low_.data(), high_.data(), padded, scales.scale, scales.min, scale, min);
     for (std::size_t i = 0; i < static_cast<std::size_t>(channels); ++i) {
       coding.quantize_rows(row(stored(i)), 1, tokens, scale + i, min + i, codes_.data() + i * kTokens);
     }
@@ -105,10 +105,8 @@ CodeResult BlockCoder::code_keys(const std::uint16_t* keys, int tokens, const Ke
       std::fill_n(scales.scale + slot, kTokens, std::uint16_t{0});
       std::fill_n(scales.min + slot, kTokens, std::uint16_t{0});
       coding.column_range(row(static_cast<std::size_t>(first)), count, tokens, low_.data(), high_.data());
-      if (!make_grids(low_.data(), high_.data(), static_cast<std::size_t>(tokens), scales.scale + slot,
-                      scales.min + slot, scale, min)) {
-        return CodeResult::kNotFinite;
-      }
+      make_grids(low_.data(), high_.data(), static_cast<std::size_t>(tokens), scales.scale + slot, scales.min + slot,
+                 scale, min);
       for (int c = first; c < first + count; ++c) {
         const auto at = static_cast<std::size_t>(c);
         coding.quantize_columns(row(at), 1, tokens, scale, min, codes_.data() + at * kTokens);
@@ -152,7 +150,10 @@ CodeResult BlockCoder::code_values(const std::uint16_t* values, int tokens, cons
     for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {
       coding.row_range(tile_.data() + t * count + first, 1, width, &low_[t], &high_[t]);
     }
-    if (!make_grids(low_.data(), high_.data(), static_cast<std::size_t>(tokens), slot_scale, slot_min, scale, min)) {
+    const std::size_t bad =
+        make_grids(low_.data(), high_.data(), static_cast<std::size_t>(tokens), slot_scale, slot_min, scale, min);
+    if (bad < static_cast<std::size_t>(tokens)) {
+      *where = {static_cast<int>(bad), run.first_channel};
       return CodeResult::kNotFinite;
     }
     for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {

@@ -15,7 +15,8 @@
 
 namespace neve::quant {
 
-// Why a block could not be coded: the first token (of the block) and channel that is not finite.
+// Why a block could not be coded: the first token (of the block) and channel that is not finite; or the token whose
+// rotated values are beyond f16, and the first channel of that group.
 struct NotFinite {
   int token = 0;
   int channel = 0;
