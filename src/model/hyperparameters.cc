@@ -123,7 +123,7 @@ class Reader {
       geometry.key_dim = static_cast<int>(key_channels);
       geometry.value_dim = static_cast<int>(value_channels);
       geometry.sliding_window = static_cast<int>(window);
-      geometry.scale = scale;
+      geometry.scale = scale > 0.f ? scale : 1.f / std::sqrt(static_cast<float>(key_channels));
       out_.attention.push_back(geometry);
     }
     return ok_status();

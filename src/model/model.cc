@@ -92,7 +92,8 @@ std::int64_t Model::mapped_bytes() const { return impl_->weights->mapped_bytes()
 std::int64_t Model::copied_bytes() const { return impl_->weights->copied_bytes(); }
 
 Result<std::vector<std::int32_t>> Model::tokenize(std::string_view text, bool with_specials) const {
-  return impl_->vocabulary->tokenize(text, with_specials);
+  return impl_->vocabulary->tokenize(text,
+                                     with_specials ? model::Specials::kRecogniseAndBegin : model::Specials::kPlain);
 }
 std::string Model::token_text(std::int32_t token) const { return impl_->vocabulary->text(token); }
 bool Model::is_end(std::int32_t token) const { return impl_->vocabulary->is_end(token); }

@@ -55,7 +55,7 @@ Result<std::unique_ptr<Vocabulary>> Vocabulary::load(const GgufFile& file, std::
   return out;
 }
 
-Result<std::vector<std::int32_t>> Vocabulary::tokenize(std::string_view text, bool with_specials) const {
+Result<std::vector<std::int32_t>> Vocabulary::tokenize(std::string_view text, Specials specials) const {
   if (text.size() > kMostText) {
     return Status(Code::kInvalidArgument,
                   "text: wanted at most " + std::to_string(kMostText) + " bytes, got " + std::to_string(text.size()));
@@ -64,7 +64,8 @@ Result<std::vector<std::int32_t>> Vocabulary::tokenize(std::string_view text, bo
   std::vector<std::int32_t> tokens(text.size() + 8);
   const auto call = [&] {
     return llama_tokenize(vocabulary_, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
-                          static_cast<std::int32_t>(tokens.size()), with_specials, with_specials);
+                          static_cast<std::int32_t>(tokens.size()), specials == Specials::kRecogniseAndBegin,
+                          specials != Specials::kPlain);
   };
   try {
     std::int32_t count = call();

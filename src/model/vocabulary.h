@@ -17,6 +17,9 @@
 
 namespace neve::model {
 
+// Special tokens in a text: read as characters; recognised; or recognised, with those that begin a text added.
+enum class Specials { kPlain, kRecognise, kRecogniseAndBegin };
+
 class Vocabulary {
  public:
   // `tokens`: how many there must be, one for each row of the embedding. What llama.cpp takes for granted is checked
@@ -24,7 +27,7 @@ class Vocabulary {
   static Result<std::unique_ptr<Vocabulary>> load(const GgufFile& file, std::int64_t tokens);
 
   // Errors: kInvalidArgument: text longer than 2 GiB.
-  Result<std::vector<std::int32_t>> tokenize(std::string_view text, bool with_specials) const;
+  Result<std::vector<std::int32_t>> tokenize(std::string_view text, Specials specials) const;
   // The bytes that a token stands for; a part of a UTF-8 character is possible. Control tokens are empty.
   std::string text(std::int32_t token) const;
   bool is_end(std::int32_t token) const;
