@@ -89,10 +89,21 @@ void KvCache::Impl::attend_decode(int layer_index, const kv::ActivePart& part, i
       std::fill(of_head + seen, of_head + held, kNever);
     }
   };
+  // The kernels prefetch the next page's codes while they read this one's; its scales are fetched here.
   const auto codes_after = [&](std::size_t i, kv::Kind kind) -> const std::uint8_t* {
     const kv::Page* next = i + 1 < columns ? pages[i + 1].page : nullptr;
-    return next != nullptr ? storage.codes(*next, kind, next->now[kind]) : nullptr;
+    if (next == nullptr) return nullptr;
+    const kv::BlockView block = kv::view_block(storage, shape, *next, kind);
+    if (block.level > 0) kv::prefetch(block.scale, kv::scale_bytes(shape, store, kind));
+    return block.codes;
   };
+  if (columns > 0 && pages[0].page != nullptr) {
+    for (const kv::Kind kind : kv::kKinds) {
+      const kv::BlockView block = kv::view_block(storage, shape, *pages[0].page, kind);
+      if (block.level > 0) kv::prefetch(block.scale, kv::scale_bytes(shape, store, kind));
+      kv::prefetch(block.codes, kv::kFirstBytes);
+    }
+  }
   for (std::size_t i = 0; i < columns; ++i) {
     float* scores = query.scores + i * kTokens;
     const VisiblePage& visible = pages[i];
@@ -119,7 +130,9 @@ void KvCache::Impl::attend_decode(int layer_index, const kv::ActivePart& part, i
 
   for (int h = 0; h < query.heads; ++h) {
     float* result = partial(part, layer, token, head * query.heads + h, run) + layer.value_dim;
-    result[1] = soft_max(*kernels.attend, query.scores + h * query.score_stride, scores_n, layer.logit_softcap, result);
+    query.weight_sum[h] =
+        soft_max(*kernels.attend, query.scores + h * query.score_stride, scores_n, layer.logit_softcap, result);
+    result[1] = query.weight_sum[h];
   }
 
   for (std::size_t i = 0; i < columns; ++i) {

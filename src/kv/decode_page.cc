@@ -96,6 +96,7 @@ void DecodeQuery::allocate(const quant::KeyLayout& keys, const quant::ValueLayou
       {&out, n * value_channels},
       {&coded_out, n * value_channels},
       {&value_offset, n * values.runs.size()},
+      {&weight_sum, n},
       {&raw, n * kTokens},
       {&hi_floats, halves},
       {&lo_floats, halves},
@@ -126,7 +127,12 @@ void score_coded_keys(const DecodeQuery& query, const quant::KeyLayout& layout, 
 void weigh_coded_values(const DecodeQuery& query, const quant::ValueLayout& layout, const BlockView& values,
                         const float* weights, const std::uint8_t* prefetch) {
   const quant::Width width = quant::shifted_width(layout.bits, query.shift, query.clip);
-  std::int8_t* lo = value_takes_two_halves(layout.bits) ? query.lo : nullptr;
+  bool dominated = layout.bits == 8;
+  for (int h = 0; layout.bits == 4 && h < query.heads; ++h) {
+    const float top = query.attend->max(weights + h * query.score_stride, kTokens);
+    dominated = dominated || top > kDominantWeight * query.weight_sum[h];
+  }
+  std::int8_t* lo = dominated ? query.lo : nullptr;
   for (std::size_t g = 0; g < layout.runs.size(); ++g) {
     const quant::ValueRun& run = layout.runs[g];
     query.attend->fold_values({weights, query.score_stride, query.heads, values.scale + g * kTokens,

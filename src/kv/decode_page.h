@@ -1,8 +1,7 @@
 // What decode does with one coded page: scores of its keys, and its values weighed, for the query heads of one KV head.
 //
 // Codes are read with integer dots and never expanded. Scales are folded into the queries (keys, per channel), into the
-// scores (keys, per token) or into the softmax weights (values), which are then quantised; 8-bit keys and all values but
-// 2-bit ones meet 15 bits, the rest 8 bits.
+// scores (keys, per token) or into the softmax weights (values), which are then quantised to 8 or 15 bits.
 // Thread rules: a DecodeQuery belongs to one thread.
 #pragma once
 
@@ -31,6 +30,7 @@ struct DecodeQuery {
   float* out = nullptr;             // [heads][value_stride], of 16-bit pages
   float* coded_out = nullptr;       // [heads][value_stride], of coded pages, rotated if values are
   float* value_offset = nullptr;    // [value groups][heads]: what every channel of a group still gets
+  float* weight_sum = nullptr;      // [heads], of all weights of the item
   float* raw = nullptr;             // [heads][128]
   std::int8_t* hi = nullptr;        // [heads][max(query_stride, 128)]
   std::int8_t* lo = nullptr;

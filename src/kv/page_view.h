@@ -63,8 +63,22 @@ inline int first_visible(const Sequence& s, std::int64_t first, int count, std::
   return static_cast<int>(std::upper_bound(begin, begin + count, position - sliding_window) - begin);
 }
 
-// Which codes meet 15 bits (two int8 halves) and which 8: docs/kernels.md says what that costs.
+inline std::uint64_t scale_bytes(const Shape& shape, const StoredLayer& layer, Kind kind) {
+  return shape.slot_bytes[static_cast<std::size_t>(layer.slot_pool[kind])];
+}
+
+// Asks for memory that is read soon. kFirstBytes: enough of a block to cover the time until the kernel asks for the rest.
+inline constexpr std::uint64_t kFirstBytes = 2048;
+inline void prefetch(const void* data, std::uint64_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  for (std::uint64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(at + offset);
+}
+
+// Whether keys of this width meet 15 bits (two int8 halves) and not 8: docs/kernels.md says what that costs.
 constexpr bool key_takes_two_halves(int bits) { return bits == 8; }
-constexpr bool value_takes_two_halves(int bits) { return bits != 2; }
+
+// 8-bit values meet 15 bits, 2-bit values 8. 4-bit values meet 15 where one token of the page may dominate the sum, or the
+// small weights beside it would be lost: a page whose largest weight is below this share of the run's weights takes 8.
+inline constexpr float kDominantWeight = 1.f / 16.f;
 
 }  // namespace neve::kv
