@@ -272,6 +272,25 @@ function(neve_folder_tests folder library)
   endif()
 endfunction()
 
+# neve_program_tests(TARGET): tests/*_test.py PROGRAM MODELS_FOLDER: transcripts of the program. Each is a fast test, and
+# with --slow a slow one that loads models.
+function(neve_program_tests program)
+  if(NOT NEVE_TESTS OR NOT TARGET ${program})
+    return()
+  endif()
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  file(GLOB scripts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/*_test.py")
+  foreach(script IN LISTS scripts)
+    cmake_path(GET script STEM name)
+    string(REGEX REPLACE "_test$" "" name "${name}")
+    set(command Python3::Interpreter "${script}" $<TARGET_FILE:${program}> "${NEVE_CACHE_DIR}/models")
+    add_test(NAME tests.${name} COMMAND ${command})
+    add_test(NAME tests.${name}.slow COMMAND ${command} --slow)
+    set_tests_properties(tests.${name} PROPERTIES LABELS fast)
+    set_tests_properties(tests.${name}.slow PROPERTIES LABELS slow TIMEOUT 3600)
+  endforeach()
+endfunction()
+
 # --- Checks of the source tree --------------------------------------------------------------------------------------
 # Each tests/*_check.py runs twice: on itself (made-up trees, to know that it fails when it should) and on this tree.
 function(neve_checks)
