@@ -108,6 +108,30 @@ class EditedGguf {
     extra_.push_back(tensor);
     return *this;
   }
+  // A file of the same tensors, the feed-forward matrices `inner` wide and nothing but zeros: as sparse as the disk
+  // can make it. Returns: false where there are no files of that size.
+  bool write_sparse(const std::string& path, std::int64_t inner) {
+    u32("qwen3.feed_forward_length", static_cast<std::uint32_t>(inner));
+    ggml_context* const shapes = ggml_init({.mem_size = std::size_t{1} << 20, .mem_buffer = nullptr, .no_alloc = true});
+    for (ggml_tensor* t = ggml_get_first_tensor(tensors_); t != nullptr; t = ggml_get_next_tensor(tensors_, t)) {
+      if (gguf_find_tensor(source_, t->name) < 0) continue;
+      const bool down = std::strstr(t->name, "ffn_down") != nullptr;
+      const bool wide =
+          down || std::strstr(t->name, "ffn_up") != nullptr || std::strstr(t->name, "ffn_gate") != nullptr;
+      ggml_tensor* const shape =
+          ggml_new_tensor_2d(shapes, t->type, wide && down ? inner : t->ne[0], wide && !down ? inner : t->ne[1]);
+      ggml_set_name(shape, t->name);
+      gguf_add_tensor(keys_, shape);
+    }
+    gguf_write_to_file(keys_, path.c_str(), true);
+    const std::int64_t last = gguf_get_n_tensors(keys_) - 1;
+    const std::uint64_t end =
+        gguf_get_meta_size(keys_) + gguf_get_tensor_offset(keys_, last) + gguf_get_tensor_size(keys_, last);
+    ggml_free(shapes);
+    std::error_code error;
+    std::filesystem::resize_file(path, end, error);
+    return !error;
+  }
   std::string write(const std::string& path) {
     for (ggml_tensor* t = ggml_get_first_tensor(tensors_); t != nullptr; t = ggml_get_next_tensor(tensors_, t)) {
       if (gguf_find_tensor(source_, t->name) < 0) continue;  // the blob itself
