@@ -71,48 +71,72 @@ BlockCoder::BlockCoder(const simd::Kernels& kernels, int most_channels) : kernel
   high_.resize(2 * std::max(padded, kTokens));
 }
 
-CodeResult BlockCoder::code_keys(const std::uint16_t* keys, int tokens, const KeyLayout& layout, std::uint8_t* codes,
-                                 BlockScales scales, NotFinite* where) {
-  const int channels = layout.channels;
-  const auto padded = static_cast<std::size_t>(padded_channels(channels));
-  if (!all_finite(keys, static_cast<std::size_t>(tokens) * static_cast<std::size_t>(channels))) {
-    *where = find_not_finite(keys, tokens, channels);
-    return CodeResult::kNotFinite;
+bool BlockCoder::load(const std::uint16_t* numbers, int tokens, int channels, NotFinite* where) {
+  if (!all_finite(numbers, static_cast<std::size_t>(tokens) * static_cast<std::size_t>(channels))) {
+    *where = find_not_finite(numbers, tokens, channels);
+    return false;
   }
-  const simd::CodingKernels& coding = *kernels_.coding;
-  // Channel-major: [channels][tokens] floats, then [padded][128] codes.
-  kernels_.tile->transpose_f16(keys, tokens, channels, tile_.data(), tokens);
-  std::fill(codes_.begin(), codes_.begin() + static_cast<std::ptrdiff_t>(padded * kTokens), std::uint8_t{0});
-  const auto stored = [&](std::size_t i) { return layout.order.empty() ? i : std::size_t{layout.order[i]}; };
-  const auto row = [&](std::size_t c) { return tile_.data() + c * static_cast<std::size_t>(tokens); };
+  // Channel-major, so that rotating and quantising go over tokens side by side whatever the head size is.
+  kernels_.tile->transpose_f16(numbers, tokens, channels, tile_.data(), tokens);
+  std::fill_n(codes_.begin(), static_cast<std::size_t>(padded_channels(channels)) * kTokens, std::uint8_t{0});
+  return true;
+}
+
+CodeResult BlockCoder::code_channels(const KeyLayout& layout, int tokens, BlockScales scales, NotFinite* where) {
+  const auto channels = static_cast<std::size_t>(layout.channels);
+  const auto padded = static_cast<std::size_t>(padded_channels(layout.channels));
   float* scale = low_.data() + std::max(padded, kTokens);
   float* min = high_.data() + std::max(padded, kTokens);
-  if (layout.groups == 0) {
-    for (std::size_t i = 0; i < padded; ++i) {
-      low_[i] = high_[i] = 0.f;
-      if (i >= static_cast<std::size_t>(channels)) continue;
-      coding.row_range(row(stored(i)), 1, tokens, &low_[i], &high_[i]);
-    }
-    // The range of finite f16 keys is a grid that f16 can hold.
-    make_grids(low_.data(), high_.data(), padded, scales.scale, scales.min, scale, min);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(channels); ++i) {
-      coding.quantize_rows(row(stored(i)), 1, tokens, scale + i, min + i, codes_.data() + i * kTokens);
-    }
-  } else {
-    for (const KeyRun& run : layout.runs) {
-      const int first = run.first_quad * 4, count = std::min(run.quads * 4, channels - first);
-      const auto slot = static_cast<std::size_t>(run.group) * kTokens;
-      std::fill_n(scales.scale + slot, kTokens, std::uint16_t{0});
-      std::fill_n(scales.min + slot, kTokens, std::uint16_t{0});
-      coding.column_range(row(static_cast<std::size_t>(first)), count, tokens, low_.data(), high_.data());
-      make_grids(low_.data(), high_.data(), static_cast<std::size_t>(tokens), scales.scale + slot, scales.min + slot,
-                 scale, min);
-      for (int c = first; c < first + count; ++c) {
-        const auto at = static_cast<std::size_t>(c);
-        coding.quantize_columns(row(at), 1, tokens, scale, min, codes_.data() + at * kTokens);
-      }
-    }
+  const auto channel_of = [&](std::size_t i) { return layout.order.empty() ? i : std::size_t{layout.order[i]}; };
+  const auto row = [&](std::size_t i) { return tile_.data() + channel_of(i) * static_cast<std::size_t>(tokens); };
+  std::fill(low_.begin(), low_.begin() + static_cast<std::ptrdiff_t>(padded), 0.f);
+  std::fill(high_.begin(), high_.begin() + static_cast<std::ptrdiff_t>(padded), 0.f);
+  for (std::size_t i = 0; i < channels; ++i) kernels_.coding->row_range(row(i), 1, tokens, &low_[i], &high_[i]);
+  const std::size_t bad = make_grids(low_.data(), high_.data(), padded, scales.scale, scales.min, scale, min);
+  if (bad < padded) {
+    *where = {0, static_cast<int>(channel_of(bad))};
+    return CodeResult::kNotFinite;
   }
+  for (std::size_t i = 0; i < channels; ++i) {
+    kernels_.coding->quantize_rows(row(i), 1, tokens, scale + i, min + i, codes_.data() + i * kTokens);
+  }
+  return CodeResult::kDone;
+}
+
+CodeResult BlockCoder::code_tokens(int first_channel, int channels, int tokens, BlockScales scales, NotFinite* where) {
+  const auto n = static_cast<std::size_t>(tokens);
+  float* scale = low_.data() + low_.size() / 2;
+  float* min = high_.data() + high_.size() / 2;
+  std::fill_n(scales.scale, kTokens, std::uint16_t{0});
+  std::fill_n(scales.min, kTokens, std::uint16_t{0});
+  const float* rows = tile_.data() + static_cast<std::size_t>(first_channel) * n;
+  kernels_.coding->column_range(rows, channels, tokens, low_.data(), high_.data());
+  const std::size_t bad = make_grids(low_.data(), high_.data(), n, scales.scale, scales.min, scale, min);
+  if (bad < n) {
+    *where = {static_cast<int>(bad), first_channel};
+    return CodeResult::kNotFinite;
+  }
+  for (int c = 0; c < channels; ++c) {
+    kernels_.coding->quantize_columns(rows + static_cast<std::size_t>(c) * n, 1, tokens, scale, min,
+                                      codes_.data() + static_cast<std::size_t>(first_channel + c) * kTokens);
+  }
+  return CodeResult::kDone;
+}
+
+CodeResult BlockCoder::code_keys(const std::uint16_t* keys, int tokens, const KeyLayout& layout, std::uint8_t* codes,
+                                 BlockScales scales, NotFinite* where) {
+  if (!load(keys, tokens, layout.channels, where)) return CodeResult::kNotFinite;
+  CodeResult result = CodeResult::kDone;
+  if (layout.groups == 0) result = code_channels(layout, tokens, scales, where);
+  for (std::size_t r = 0; layout.groups > 0 && r < layout.runs.size() && result == CodeResult::kDone; ++r) {
+    const KeyRun& run = layout.runs[r];
+    const int first = run.first_quad * 4;
+    const std::size_t slot = static_cast<std::size_t>(run.group) * kTokens;
+    result = code_tokens(first, std::min(run.quads * 4, layout.channels - first), tokens,
+                         {scales.scale + slot, scales.min + slot}, where);
+  }
+  if (result != CodeResult::kDone) return result;
+  const auto padded = static_cast<std::size_t>(padded_channels(layout.channels));
   for (std::size_t quad = 0; quad < padded / 4; ++quad) {
     const std::uint8_t* from = codes_.data() + quad * 4 * kTokens;
     interleave(from, from + kTokens, from + 2 * kTokens, from + 3 * kTokens, kTokens, codes + quad * 4 * kTokens);
@@ -122,48 +146,24 @@ CodeResult BlockCoder::code_keys(const std::uint16_t* keys, int tokens, const Ke
 
 CodeResult BlockCoder::code_values(const std::uint16_t* values, int tokens, const ValueLayout& layout,
                                    std::uint8_t* codes, BlockScales scales, NotFinite* where) {
-  const int channels = layout.channels;
-  const auto count = static_cast<std::size_t>(channels);
-  const auto padded = static_cast<std::size_t>(padded_channels(channels));
-  if (!all_finite(values, static_cast<std::size_t>(tokens) * count)) {
-    *where = find_not_finite(values, tokens, channels);
-    return CodeResult::kNotFinite;
+  if (!load(values, tokens, layout.channels, where)) return CodeResult::kNotFinite;
+  for (int first = 0; layout.rotated > 0 && first < layout.channels; first += layout.rotated) {
+    kernels_.coding->rotate_columns(tile_.data() + static_cast<std::ptrdiff_t>(first) * tokens, layout.rotated, tokens,
+                                    tokens);
   }
-  const simd::CodingKernels& coding = *kernels_.coding;
-  coding.f32_from_f16(values, tile_.data(), static_cast<std::size_t>(tokens) * count);
-  if (layout.rotated != 0) {
-    for (int first = 0; first < channels; first += layout.rotated) {
-      coding.rotate_rows(tile_.data() + first, tokens, channels, layout.rotated);
-    }
-  }
-  std::fill(codes_.begin(), codes_.begin() + static_cast<std::ptrdiff_t>(padded * kTokens), std::uint8_t{0});
-  float* scale = low_.data() + std::max(padded, kTokens);
-  float* min = high_.data() + std::max(padded, kTokens);
   for (std::size_t group = 0; group < layout.runs.size(); ++group) {
     const ValueRun& run = layout.runs[group];
-    const int width = std::min(run.channels, channels - run.first_channel);
-    const auto first = static_cast<std::size_t>(run.first_channel);
-    std::uint16_t* slot_scale = scales.scale + group * kTokens;
-    std::uint16_t* slot_min = scales.min + group * kTokens;
-    std::fill_n(slot_scale, kTokens, std::uint16_t{0});
-    std::fill_n(slot_min, kTokens, std::uint16_t{0});
-    for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {
-      coding.row_range(tile_.data() + t * count + first, 1, width, &low_[t], &high_[t]);
-    }
-    const std::size_t bad =
-        make_grids(low_.data(), high_.data(), static_cast<std::size_t>(tokens), slot_scale, slot_min, scale, min);
-    if (bad < static_cast<std::size_t>(tokens)) {
-      *where = {static_cast<int>(bad), run.first_channel};
-      return CodeResult::kNotFinite;
-    }
-    for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {
-      coding.quantize_rows(tile_.data() + t * count + first, 1, width, scale + t, min + t,
-                           codes_.data() + t * padded + first);
-    }
+    const int width = std::min(run.channels, layout.channels - run.first_channel);
+    const CodeResult result = code_tokens(run.first_channel, width, tokens,
+                                          {scales.scale + group * kTokens, scales.min + group * kTokens}, where);
+    if (result != CodeResult::kDone) return result;
   }
-  for (std::size_t t = 0; t < kTokens; t += 4) {
-    const std::uint8_t* from = codes_.data() + t * padded;
-    interleave(from, from + padded, from + 2 * padded, from + 3 * padded, padded, codes + t * padded);
+  // Four tokens of a channel are a word already: [channels][32 words] becomes [32][channels].
+  const auto padded = static_cast<std::size_t>(padded_channels(layout.channels));
+  for (std::size_t c = 0; c < padded; ++c) {
+    const std::uint8_t* from = codes_.data() + c * kTokens;
+    for (std::size_t word = 0; word < kTokens / 4; ++word)
+      std::memcpy(codes + (word * padded + c) * 4, from + word * 4, 4);
   }
   return CodeResult::kDone;
 }

@@ -49,9 +49,16 @@ class BlockCoder {
                      std::uint8_t* to_codes, Shift shift, float clip);
 
  private:
+  // tile_ = numbers [tokens][channels] as f32, channel-major. False and where if one is not finite.
+  bool load(const std::uint16_t* numbers, int tokens, int channels, NotFinite* where);
+  // codes_ from tile_: one grid per channel, rows in the stored order of `layout`.
+  CodeResult code_channels(const KeyLayout& layout, int tokens, BlockScales scales, NotFinite* where);
+  // codes_ from tile_: one grid per token over some channels; `scales` of that group.
+  CodeResult code_tokens(int first_channel, int channels, int tokens, BlockScales scales, NotFinite* where);
+
   const simd::Kernels& kernels_;
-  std::vector<float> tile_;          // [channels][128] or [128][channels]
-  std::vector<std::uint8_t> codes_;  // the same, as codes
+  std::vector<float> tile_;          // [channels][tokens]
+  std::vector<std::uint8_t> codes_;  // [padded channels][128]
   std::vector<float> low_, high_;    // of groups
 };
 

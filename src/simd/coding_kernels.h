@@ -41,6 +41,8 @@ struct CodingKernels {
   // In place orthonormal Walsh-Hadamard transform of each row's first n channels, n a power of two; rows of
   // `stride` floats. The butterflies run from distance 1 up, then one multiplication by 1/sqrt(n).
   void (*rotate_rows)(float* x, int rows, std::ptrdiff_t stride, int n);
+  // The same transform of each column over n rows: x[n][stride], `columns` used. The same bits as rotate_rows gives.
+  void (*rotate_columns)(float* x, int n, std::ptrdiff_t stride, int columns);
 };
 
 extern const CodingKernels kCodingScalar;
