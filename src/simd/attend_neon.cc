@@ -4,6 +4,8 @@
 // by their top bit flipped, and 128 times the sum of the other operand is what the sums begin with.
 #include <arm_neon.h>
 
+#include <utility>
+
 #include "simd/attend_kernels.h"
 
 namespace neve::simd {
@@ -32,6 +34,11 @@ struct Dot {
         part[1] = vreinterpretq_s8_u8(vandq_u8(x, vdupq_n_u8(12)));
         part[2] = vreinterpretq_s8_u8(vandq_u8(x, vdupq_n_u8(48)));
         part[3] = vreinterpretq_s8_u8(vshrq_n_u8(x, 6));
+      } else if constexpr (Accs == 1) {
+        part[0] = vreinterpretq_s8_u8(vandq_u8(x, vdupq_n_u8(3)));
+        part[1] = vreinterpretq_s8_u8(vandq_u8(vshrq_n_u8(x, 2), vdupq_n_u8(3)));
+        part[2] = vreinterpretq_s8_u8(vandq_u8(vshrq_n_u8(x, 4), vdupq_n_u8(3)));
+        part[3] = vreinterpretq_s8_u8(vshrq_n_u8(x, 6));
       } else {
         static_assert(Accs == 2);
         const uint8x16_t high = vshrq_n_u8(x, 4);
@@ -52,14 +59,17 @@ struct Dot {
   }
   static Sums dot(Sums sums, Codes codes, Words words) { return vdotq_s32(sums, codes, words); }
   static Sums add(Sums a, Sums b) { return vaddq_s32(a, b); }
-  static Sums shift_right(Sums sums, int n) { return vshlq_s32(sums, vdupq_n_s32(-n)); }
-  template <int Bits>
-  static Sums start(const std::int8_t* row, int n) {
-    if constexpr (Bits != 8) return vdupq_n_s32(0);
+  template <int N>
+  static Sums shift_right(Sums sums) {
+    return vshlq_s32(sums, vdupq_n_s32(-N));
+  }
+  static constexpr bool kSigned = true;
+  static std::int32_t sum_of(const std::int8_t* row, int n) {
     Sums sum = vdupq_n_s32(0);
     for (int i = 0; i < n; i += 4) sum = dot(sum, vdupq_n_s8(1), word(row + i));
-    return vshlq_n_s32(sum, 7);
+    return vgetq_lane_s32(sum, 0);
   }
+  static Sums broadcast(std::int32_t x) { return vdupq_n_s32(x); }
   template <bool Two>
   static void store_dot(float* at, int, Sums hi, Sums lo, float scale) {
     float32x4_t x = vcvtq_f32_s32(hi);
