@@ -101,12 +101,11 @@ class EditedGguf {
   }
   // A vector of `length` random numbers around `mean`.
   EditedGguf& add_vector(const std::string& name, std::int64_t length, float mean, float spread) {
-    ggml_tensor* const tensor = ggml_new_tensor_1d(added_, GGML_TYPE_F32, length);
-    ggml_set_name(tensor, name.c_str());
-    std::normal_distribution<float> normal(mean, spread);
-    for (std::int64_t i = 0; i < length; ++i) static_cast<float*>(tensor->data)[i] = normal(random_);
-    extra_.push_back(tensor);
-    return *this;
+    return add(name, ggml_new_tensor_1d(added_, GGML_TYPE_F32, length), mean, spread);
+  }
+  // A matrix of random numbers around 0.
+  EditedGguf& add_matrix(const std::string& name, std::int64_t inputs, std::int64_t outputs, float spread) {
+    return add(name, ggml_new_tensor_2d(added_, GGML_TYPE_F32, inputs, outputs), 0.f, spread);
   }
   // A file of the same tensors, the feed-forward matrices `inner` wide and nothing but zeros: as sparse as the disk
   // can make it. Returns: false where there are no files of that size.
@@ -145,6 +144,14 @@ class EditedGguf {
   }
 
  private:
+  EditedGguf& add(const std::string& name, ggml_tensor* tensor, float mean, float spread) {
+    ggml_set_name(tensor, name.c_str());
+    std::normal_distribution<float> normal(mean, spread);
+    for (std::int64_t i = 0; i < ggml_nelements(tensor); ++i) static_cast<float*>(tensor->data)[i] = normal(random_);
+    extra_.push_back(tensor);
+    return *this;
+  }
+
   gguf_context* source_ = nullptr;
   gguf_context* keys_ = nullptr;
   ggml_context* tensors_ = nullptr;
