@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "model/peer_llama.h"
 #include "model/runner.h"
 #include "neve/bench.h"
 #include "neve/model.h"
@@ -22,6 +23,7 @@ struct DecodeSetup {
   int sequences = 1;
   int threads = 1;
   std::uint64_t seed = 1;
+  model::FlashAttention flash = model::FlashAttention::kOn;  // llama.cpp's
 };
 
 class DecodeEngine {

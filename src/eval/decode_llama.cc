@@ -1,5 +1,4 @@
 #include "eval/decode_engine.h"
-#include "model/peer_llama.h"
 
 namespace neve::eval {
 namespace {
@@ -38,6 +37,7 @@ Result<std::unique_ptr<DecodeEngine>> make_llama_decode(const Model& model, cons
   options.context_tokens = (setup.depth + setup.room) * setup.sequences;
   options.sequences = setup.sequences;
   options.threads = setup.threads;
+  options.flash = setup.flash;
   auto peer = model::PeerLlama::create(model, options);
   if (!peer.ok()) return peer.status();
   if (setup.depth > 0) {
