@@ -121,12 +121,19 @@ void BlockPool::free(BlockHandle handle) {
 }
 
 void BlockPool::trim() {
-  // A top in the list may have been taken again since: only those still free are released.
+  // A top in the list may have been taken again since: only those still free are released. Free neighbours within the
+  // reach of a memory page go with them, so that a page goes back as soon as all of it is free.
+  constexpr std::uint64_t kReach = 65536;
+  const std::uint64_t reach = (kReach + top_bytes_ - 1) / top_bytes_;
   std::vector<bool> is_free(fresh_tops_, false);
   auto tops = free_tops_;
   for (; !tops.empty(); tops.pop()) is_free[tops.top()] = true;
   for (const std::uint32_t top : to_trim_) {
-    if (is_free[top]) space_.release(top * top_bytes_, top_bytes_);
+    if (!is_free[top]) continue;
+    std::uint64_t first = top, end = std::uint64_t{top} + 1;
+    while (first > 0 && top - first < reach && is_free[first - 1]) --first;
+    while (end < fresh_tops_ && end - top <= reach && is_free[end]) ++end;
+    space_.release(first * top_bytes_, (end - first) * top_bytes_);
   }
   to_trim_.clear();
 }
