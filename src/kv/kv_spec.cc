@@ -142,6 +142,8 @@ Result<KvSpec> parse_kv_spec(std::string_view text) {
   std::string_view argument;
   if (parts.size() > at && !is_option(parts[at])) argument = parts[at++];
   NEVE_RETURN_IF_ERROR(set_mode(text, parts[0], argument, &spec));
+  if (at == 2 && argument.empty()) return wrong(text, "wanted a width or options after the colon, got nothing");
+  if (spec.mode == KvMode::kPeer && parts.size() > at) return wrong(text, "llama.cpp's cache takes no options");
   for (; at < parts.size(); ++at) {
     for (const std::string_view option : split(parts[at], ',')) NEVE_RETURN_IF_ERROR(set_option(text, option, &spec));
   }
