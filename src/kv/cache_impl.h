@@ -44,6 +44,9 @@ namespace neve {
 struct KvCache::Impl {
   Impl(kv::Shape shape_in, const CacheOptions& options_in, const simd::Kernels& kernels_in, kv::Storage storage_in);
 
+  // The parts of a cache, for tests that look inside.
+  static Impl& of(const KvCache& cache) { return *cache.impl_; }
+
   // --- what it is
   std::unique_ptr<kv::Shape> shape_owner;  // at a fixed address: storage and coder point to it
   const kv::Shape& shape;
@@ -104,6 +107,7 @@ struct KvCache::Impl {
   Status column_ready(kv::Column& column);
   Status settle_page(kv::PageId id);
   void learn_maps(kv::Sequence& s);
+  std::int64_t leaves_at(const kv::Sequence& s, const kv::StoredLayer& layer) const;
   void free_left_behind(kv::Sequence& s);
   void note_peak();
 

@@ -67,7 +67,7 @@ Status set_option(std::string_view spec, std::string_view option, KvSpec* out) {
       return bad("a multiple of 4 from 4 to 128");
     }
   } else if (name == "sinks") {
-    if (!parse_integer(value, &out->sinks) || out->sinks < 0 || out->sinks > 1024) return bad("0 to 1024");
+    if (!parse_integer(value, &out->sinks) || out->sinks < 0 || out->sinks > 128) return bad("0 to 128");
   } else if (name == "window") {
     if (!parse_integer(value, &out->window) || out->window < 0 || out->window > 65536) return bad("0 to 65536");
   } else if (name == "clip") {

@@ -118,7 +118,7 @@ TEST(KvSpec, WrongOptionsAreNamed) {
   expect_error("pm:4:group=0", Code::kInvalidArgument, {"group", "\"0\""});
   expect_error("pm:4:group=132", Code::kInvalidArgument, {"group", "\"132\""});
   expect_error("int8:sinks=-1", Code::kInvalidArgument, {"sinks", "\"-1\""});
-  expect_error("int8:sinks=1025", Code::kInvalidArgument, {"sinks", "\"1025\""});
+  expect_error("int8:sinks=129", Code::kInvalidArgument, {"sinks", "\"129\""});
   expect_error("int8:sinks=4.5", Code::kInvalidArgument, {"sinks", "\"4.5\""});
   expect_error("int8:sinks=99999999999", Code::kInvalidArgument, {"sinks"});
   expect_error("int8:window=70000", Code::kInvalidArgument, {"window", "\"70000\""});

@@ -41,6 +41,21 @@ Status check_layer(const std::vector<LayerGeometry>& layers, int index) {
   return ok_status();
 }
 
+// A spec that was not parsed can say anything.
+Status check_spec(const KvSpec& spec) {
+  if (spec.sinks < 0 || spec.sinks > kPageTokens || spec.window < 0) {
+    return Status(Code::kInvalidArgument, "cache: wanted 0 to " + std::to_string(kPageTokens) +
+                                              " sinks and a window of at least 0, got " + std::to_string(spec.sinks) +
+                                              " and " + std::to_string(spec.window));
+  }
+  if (spec.group < 4 || spec.group > kPageTokens || spec.group % 4 != 0 || !(spec.clip >= 0.5 && spec.clip <= 1.0)) {
+    return Status(Code::kInvalidArgument, "cache: wanted groups of 4, 8 ... " + std::to_string(kPageTokens) +
+                                              " and a clip of 0.5 to 1, got " + std::to_string(spec.group) + " and " +
+                                              std::to_string(spec.clip));
+  }
+  return ok_status();
+}
+
 // Index of the pool with these blocks, made if there is none.
 int pool_for(std::vector<PoolShape>* pools, std::uint64_t top_bytes, int orders, bool spare) {
   for (std::size_t i = 0; i < pools->size(); ++i) {
@@ -49,7 +64,7 @@ int pool_for(std::vector<PoolShape>* pools, std::uint64_t top_bytes, int orders,
       return static_cast<int>(i);
     }
   }
-  pools->push_back({top_bytes, orders, spare});
+  pools->push_back({top_bytes, orders, spare, 0});
   return static_cast<int>(pools->size()) - 1;
 }
 
@@ -90,8 +105,9 @@ std::vector<Level> make_levels(const KvSpec& spec) {
 
 GradedWidths split_width(double width) {
   // Values take the largest of 2, 4, 8 that leaves keys at least as much: keys carry the damage (docs/graded-keys.md).
-  const int values = width >= 8.0 ? 8 : width >= 4.0 ? 4 : 2;
-  return {std::min(8.0, 2.0 * width - values), values};
+  // Above (8, 4), which is 6, keys of 8 bits are not enough for the mean: values have 8.
+  const int values = width > 6.0 ? 8 : width >= 4.0 ? 4 : 2;
+  return {2.0 * width - values, values};
 }
 
 int graded_total_bits(int channels, double bits) {
@@ -105,6 +121,7 @@ Result<Shape> Shape::create(std::vector<LayerGeometry> layers, const CacheOption
   if (spec.mode == KvMode::kPeer) {
     return Status(Code::kUnsupported, "--kv " + spec.text + " is llama.cpp's own cache; wanted one of neve's");
   }
+  NEVE_RETURN_IF_ERROR(check_spec(spec));
   if (layers.empty()) return Status(Code::kInvalidArgument, "cache: wanted at least one attention layer, got none");
   shape.levels = make_levels(spec);
   shape.graded = spec.mode == KvMode::kGraded || spec.mode == KvMode::kAuto;
@@ -154,8 +171,13 @@ Result<Shape> Shape::create(std::vector<LayerGeometry> layers, const CacheOption
       stored.value_layouts.push_back(quant::value_layout(g.value_dim, bits(kValue), spec.group, rotate));
     }
     if (shape.levels.size() > 1) {
-      stored.slot_pool[kKey] = slot_pool_for(&shape.slot_bytes, quant::key_scale_bytes(g.key_dim, key_group));
-      stored.slot_pool[kValue] = slot_pool_for(&shape.slot_bytes, quant::value_scale_bytes(g.value_dim, spec.group));
+      const std::uint64_t slot_bytes[2] = {quant::key_scale_bytes(g.key_dim, key_group),
+                                           quant::value_scale_bytes(g.value_dim, spec.group)};
+      for (const Kind kind : {kKey, kValue}) {
+        stored.slot_pool[kind] = slot_pool_for(&shape.slot_bytes, slot_bytes[kind]);
+        PoolShape& pool = shape.pools[static_cast<std::size_t>(stored.placement[kind][0].pool)];
+        pool.most_slot_bytes = std::max(pool.most_slot_bytes, slot_bytes[kind]);
+      }
     }
     stored.sink_bytes_per_token =
         static_cast<std::uint64_t>(g.kv_heads) * 2 * static_cast<std::uint64_t>(g.key_dim + g.value_dim);
@@ -184,25 +206,37 @@ std::int64_t columns_of(const KvSpec& spec, std::int64_t tokens) {
 
 namespace {
 
-// Bytes of one sequence whose last `high` columns stand at 16 bit and the others at `level`.
-std::uint64_t sequence_bytes(const Shape& shape, const KvSpec& spec, std::int64_t columns, std::int64_t high,
-                             int level) {
-  std::uint64_t bytes = shape.sink_bytes(spec.sinks);
+// What sequences hold: blocks by pool, in units, and all else.
+struct Held {
+  std::vector<std::uint64_t> units;
+  std::uint64_t bytes = 0;  // sinks and scales
+};
+
+// `sequences` sequences whose last `high` columns stand at 16 bit and the others at `level`.
+Held hold(const Shape& shape, const KvSpec& spec, std::int64_t columns, std::int64_t high, int level, int sequences) {
+  const auto count = static_cast<std::uint64_t>(sequences);
+  Held held = {std::vector<std::uint64_t>(shape.pools.size(), 0), shape.sink_bytes(spec.sinks) * count};
   for (const StoredLayer& layer : shape.stored) {
-    std::int64_t held = columns;
+    std::int64_t kept = columns;
     if (layer.sliding_window > 0) {
       // Whole pages that left the window are freed, with the slack that a rollback of a window may need.
       const std::int64_t visible = layer.sliding_window + spec.window;
-      held = std::min(columns, (visible + kPageTokens - 1) / kPageTokens + 1);
+      kept = std::min(columns, (visible + kPageTokens - 1) / kPageTokens + 1);
     }
-    const std::int64_t top = std::min(held, high);
+    const std::int64_t top = std::min(kept, high);
+    const auto add = [&](Kind kind, int on, std::int64_t pages) {
+      const Placement& at = layer.placement[kind][static_cast<std::size_t>(on)];
+      const auto pool = static_cast<std::size_t>(at.pool);
+      const std::uint64_t blocks = static_cast<std::uint64_t>(pages * layer.kv_heads) * count;
+      held.units[pool] += blocks * (shape.pools[pool].units_per_top() >> at.order);
+      if (on > 0) held.bytes += blocks * shape.slot_bytes[static_cast<std::size_t>(layer.slot_pool[kind])];
+    };
     for (const Kind kind : kKinds) {
-      bytes += static_cast<std::uint64_t>(layer.kv_heads) *
-               (static_cast<std::uint64_t>(top) * shape.block_bytes(layer, kind, 0) +
-                static_cast<std::uint64_t>(held - top) * shape.block_bytes(layer, kind, level));
+      add(kind, 0, top);
+      if (kept > top) add(kind, level, kept - top);
     }
   }
-  return bytes;
+  return held;
 }
 
 }  // namespace
@@ -210,15 +244,24 @@ std::uint64_t sequence_bytes(const Shape& shape, const KvSpec& spec, std::int64_
 std::uint64_t least_bytes(const Shape& shape, const CacheOptions& options, std::int64_t tokens, int sequences) {
   const std::int64_t columns = columns_of(options.spec, tokens);
   const std::int64_t high = std::min<std::int64_t>(columns, 1 + (options.spec.window + kPageTokens - 1) / kPageTokens);
-  std::uint64_t bytes =
-      static_cast<std::uint64_t>(sequences) * sequence_bytes(shape, options.spec, columns, high, shape.lowest());
-  for (const PoolShape& pool : shape.pools) bytes += pool.has_spare ? pool.top_bytes : 0;
+  const Held held = hold(shape, options.spec, columns, high, shape.lowest(), sequences);
+  std::uint64_t bytes = held.bytes;
+  for (std::size_t i = 0; i < shape.pools.size(); ++i) {
+    const PoolShape& pool = shape.pools[i];
+    const std::uint64_t blocks = pool.top_bytes / pool.units_per_top() * held.units[i];
+    bytes += std::max(blocks + (pool.has_spare ? pool.top_bytes : 0), pool.held_bytes(held.units[i]));
+  }
   return bytes;
 }
 
 std::uint64_t f16_bytes(const Shape& shape, const CacheOptions& options, std::int64_t tokens, int sequences) {
   const std::int64_t columns = columns_of(options.spec, tokens);
-  return static_cast<std::uint64_t>(sequences) * sequence_bytes(shape, options.spec, columns, columns, 0);
+  const Held held = hold(shape, options.spec, columns, columns, 0, sequences);
+  std::uint64_t bytes = held.bytes;
+  for (std::size_t i = 0; i < shape.pools.size(); ++i) {
+    bytes += shape.pools[i].top_bytes / shape.pools[i].units_per_top() * held.units[i];
+  }
+  return bytes;
 }
 
 }  // namespace neve::kv

@@ -3,6 +3,7 @@
 // Every size of the cache comes from here; planner, allocator and accounts use these numbers and no others.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -46,7 +47,19 @@ struct StoredLayer {
 struct PoolShape {
   std::uint64_t top_bytes = 0;
   int orders = 1;
-  bool has_spare = false;  // one top block is held for demotions
+  // Room is held for a block, with its scales, that stands twice while it moves to a narrower rung.
+  bool has_spare = false;
+  std::uint64_t most_slot_bytes = 0;  // of the scales of any block of this pool
+
+  std::uint64_t units_per_top() const { return std::uint64_t{1} << (orders - 1); }
+  // Held for `units` units (smallest blocks) in use, in whole top blocks, the room for moves included. A move needs at
+  // most half a top block on a ladder; where that fits into the last top block in use, only its scales are apart.
+  std::uint64_t held_bytes(std::uint64_t units) const {
+    const std::uint64_t per_top = units_per_top(), spare = has_spare ? std::max<std::uint64_t>(1, per_top / 2) : 0;
+    const std::uint64_t in_last = units % per_top;
+    const bool fits = in_last > 0 && in_last + spare <= per_top;
+    return (units + spare + per_top - 1) / per_top * top_bytes + (has_spare && fits ? most_slot_bytes : 0);
+  }
 };
 
 struct Shape {
@@ -81,7 +94,8 @@ GradedWidths split_width(double width);
 int graded_total_bits(int channels, double bits);
 
 // Least budget with which `sequences` sequences reach `tokens` tokens: sinks, the columns that must stand at 16 bit,
-// everything else at the lowest level, and the spare blocks.
+// everything else at the lowest level, and one spare top block per pool; more only where that, in whole top blocks, does
+// not hold them.
 std::uint64_t least_bytes(const Shape& shape, const CacheOptions& options, std::int64_t tokens, int sequences);
 
 // The same with everything at 16 bit, without spare blocks.

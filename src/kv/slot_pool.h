@@ -1,12 +1,13 @@
 // Scale slots: fixed pieces of memory beside the code blocks, one per coded block.
 //
-// The lowest free slot is taken first; what is held is everything up to the highest slot in use.
+// Compact: when a slot becomes free, the last one moves into its place, so what is held is what is used, in whatever
+// order slots come and go. A handle, not an address, names a slot.
 // Thread rules: as BlockPool.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <queue>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/address_space.h"
@@ -31,43 +32,49 @@ class SlotPool {
 
   // Errors: kExhausted when all reserved slots are in use.
   Result<std::uint32_t> allocate() {
-    if (!free_.empty()) {
-      const std::uint32_t slot = free_.top();
-      free_.pop();
-      used_[slot] = true;
-      return slot;
+    if (owner_.size() >= most_slots_) return Status(Code::kExhausted, "scale slots: all reserved slots are in use");
+    auto handle = static_cast<std::uint32_t>(place_.size());
+    if (free_handles_.empty()) {
+      place_.emplace_back();
+    } else {
+      handle = free_handles_.back();
+      free_handles_.pop_back();
     }
-    if (used_.size() >= most_slots_) return Status(Code::kExhausted, "scale slots: all reserved slots are in use");
-    used_.push_back(true);
-    return static_cast<std::uint32_t>(used_.size() - 1);
+    place_[handle] = static_cast<std::uint32_t>(owner_.size());
+    owner_.push_back(handle);
+    return handle;
   }
 
-  void free(std::uint32_t slot) {
-    used_[slot] = false;
-    free_.push(slot);
-    if (slot + 1 != used_.size()) return;
-    while (!used_.empty() && !used_.back()) used_.pop_back();
-    std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> left;
-    for (; !free_.empty() && free_.top() < used_.size(); free_.pop()) left.push(free_.top());
-    free_ = std::move(left);
+  void free(std::uint32_t handle) {
+    const std::uint32_t last = owner_.back(), hole = place_[handle];
+    if (last != handle) {
+      if (space_.data() != nullptr) std::memcpy(data(handle), data(last), slot_bytes_);
+      place_[last] = hole;
+      owner_[hole] = last;
+    }
+    owner_.pop_back();
+    free_handles_.push_back(handle);
   }
 
-  std::uint8_t* data(std::uint32_t slot) const { return space_.data() + slot * slot_bytes_; }
+  std::uint8_t* data(std::uint32_t handle) const { return space_.data() + place_[handle] * slot_bytes_; }
   std::uint64_t slot_bytes() const { return slot_bytes_; }
-  std::uint64_t held_bytes() const { return used_.size() * slot_bytes_; }
-  std::uint64_t used() const { return used_.size() - free_.size(); }
-  // Bytes held if `more` slots were taken.
-  std::uint64_t held_with(std::uint64_t more) const {
-    const std::uint64_t fresh = more > free_.size() ? more - free_.size() : 0;
-    return (used_.size() + fresh) * slot_bytes_;
+  std::uint64_t used() const { return owner_.size(); }
+  std::uint64_t held_bytes() const { return owner_.size() * slot_bytes_; }
+  // Bytes held with `more` slots more, or less.
+  std::uint64_t held_with(std::int64_t more) const {
+    return (owner_.size() + static_cast<std::uint64_t>(more)) * slot_bytes_;
+  }
+  std::uint64_t metadata_bytes() const {
+    return (place_.capacity() + owner_.capacity() + free_handles_.capacity()) * sizeof(std::uint32_t);
   }
   void trim() const { space_.release(held_bytes(), space_.size() - held_bytes()); }
 
  private:
   AddressSpace space_;
   std::uint64_t slot_bytes_ = 0, most_slots_ = 0;
-  std::vector<bool> used_;
-  std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> free_;
+  std::vector<std::uint32_t> place_;  // by handle
+  std::vector<std::uint32_t> owner_;  // by place: the handle
+  std::vector<std::uint32_t> free_handles_;
 };
 
 }  // namespace neve::kv

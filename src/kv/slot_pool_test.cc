@@ -2,9 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <random>
-#include <set>
 #include <vector>
 
 namespace neve::kv {
@@ -14,62 +15,76 @@ SlotPool make_pool(std::uint64_t bytes, std::uint64_t most, Backing backing = Ba
   return std::move(SlotPool::create(bytes, most, backing)).value();
 }
 
-TEST(SlotPool, LowestFreeFirstAndHeldUpToTheHighest) {
-  SlotPool pool = make_pool(512, 1000);
-  std::set<std::uint32_t> used;
+TEST(SlotPool, RandomUseKeepsSlotsApartWholeAndCompact) {
+  constexpr std::uint64_t kBytes = 257;
+  SlotPool pool = make_pool(kBytes, 1000);
+  std::map<std::uint32_t, std::uint8_t> used;
   std::mt19937_64 random(1);
-  for (int i = 0; i < 20000; ++i) {
-    const bool grow = used.empty() || (random() % 100 < (i / 3000 % 2 == 0 ? 60u : 40u) && used.size() < 1000);
+  for (int i = 0; i < 6000; ++i) {
+    const bool grow = used.empty() || (random() % 100 < (i / 1000 % 2 == 0 ? 60u : 40u) && used.size() < 1000);
     if (grow) {
-      std::uint32_t lowest = 0;
-      while (used.count(lowest) != 0) ++lowest;
+      const std::uint64_t expected = pool.held_with(1);
       const Result<std::uint32_t> slot = pool.allocate();
       ASSERT_TRUE(slot.ok());
-      ASSERT_EQ(*slot, lowest);
-      used.insert(*slot);
+      ASSERT_EQ(used.count(*slot), 0u);
+      ASSERT_EQ(pool.held_bytes(), expected);
+      used[*slot] = static_cast<std::uint8_t>(random());
+      std::memset(pool.data(*slot), used[*slot], kBytes);
     } else {
       auto at = used.begin();
       std::advance(at, static_cast<std::ptrdiff_t>(random() % used.size()));
-      pool.free(*at);
+      const std::uint64_t expected = pool.held_with(-1);
+      pool.free(at->first);
       used.erase(at);
+      ASSERT_EQ(pool.held_bytes(), expected);
     }
     ASSERT_EQ(pool.used(), used.size());
-    ASSERT_EQ(pool.held_bytes(), used.empty() ? 0 : (*used.rbegin() + 1) * 512u);
+    ASSERT_EQ(pool.held_bytes(), used.size() * kBytes);
+    if (i % 19 != 0) continue;
+    pool.trim();
+    std::vector<const std::uint8_t*> places;
+    for (const auto& [slot, fill] : used) {
+      const std::uint8_t* data = pool.data(slot);
+      places.push_back(data);
+      ASSERT_EQ(data[0], fill);
+      ASSERT_EQ(std::memcmp(data, data + 1, kBytes - 1), 0);
+    }
+    std::sort(places.begin(), places.end());
+    for (std::size_t k = 1; k < places.size(); ++k) {
+      ASSERT_EQ(places[k] - places[k - 1], static_cast<std::ptrdiff_t>(kBytes)) << "no gaps";
+    }
   }
 }
 
-TEST(SlotPool, HeldWithAsksAheadWhatHappens) {
+TEST(SlotPool, WithoutMemoryItKeepsTheSameBooks) {
+  SlotPool real = make_pool(64, 100), plan = make_pool(64, 100, Backing::kNone);
   std::mt19937_64 random(2);
-  for (int trial = 0; trial < 200; ++trial) {
-    SlotPool pool = make_pool(100, 300, Backing::kNone);
-    std::vector<std::uint32_t> slots;
-    for (int i = 0; i < 60; ++i) slots.push_back(*pool.allocate());
-    for (int i = 0; i < 30; ++i) {
+  std::vector<std::uint32_t> slots;
+  for (int i = 0; i < 3000; ++i) {
+    if (slots.empty() || random() % 2 == 0) {
+      const Result<std::uint32_t> a = real.allocate(), b = plan.allocate();
+      ASSERT_EQ(a.ok(), b.ok());
+      if (!a.ok()) continue;
+      ASSERT_EQ(*a, *b);
+      slots.push_back(*a);
+    } else {
       std::swap(slots[random() % slots.size()], slots.back());
-      pool.free(slots.back());
+      real.free(slots.back());
+      plan.free(slots.back());
       slots.pop_back();
     }
-    const std::uint64_t more = random() % 100;
-    const std::uint64_t expected = pool.held_with(more);
-    for (std::uint64_t i = 0; i < more; ++i) ASSERT_TRUE(pool.allocate().ok());
-    EXPECT_EQ(pool.held_bytes(), expected);
+    ASSERT_EQ(real.held_bytes(), plan.held_bytes());
   }
 }
 
-TEST(SlotPool, SlotsDoNotOverlapAndKeepTheirContents) {
-  SlotPool pool = make_pool(257, 500);
-  std::vector<std::uint32_t> slots;
-  for (int i = 0; i < 500; ++i) {
-    slots.push_back(*pool.allocate());
-    std::memset(pool.data(slots.back()), i % 251, 257);
-  }
+TEST(SlotPool, ExhaustedSaysSo) {
+  SlotPool pool = make_pool(16, 3);
+  const std::uint32_t first = *pool.allocate();
+  ASSERT_TRUE(pool.allocate().ok());
+  ASSERT_TRUE(pool.allocate().ok());
   EXPECT_EQ(pool.allocate().status().code(), Code::kExhausted);
-  for (int i = 300; i < 500; ++i) pool.free(slots[static_cast<std::size_t>(i)]);
-  pool.trim();
-  EXPECT_EQ(pool.held_bytes(), 300u * 257u);
-  for (int i = 0; i < 300; ++i) {
-    for (int b = 0; b < 257; ++b) ASSERT_EQ(pool.data(slots[static_cast<std::size_t>(i)])[b], i % 251);
-  }
+  pool.free(first);
+  EXPECT_TRUE(pool.allocate().ok());
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "kv/cache_impl.h"
 
@@ -183,6 +184,9 @@ std::int64_t KvCache::Impl::next_event(const Sequence& s) const {
     consider(end);
     if (!column.ready) consider(end + window());
   }
+  for (const StoredLayer& layer : shape.stored) {
+    if (layer.sliding_window > 0) consider(leaves_at(s, layer));
+  }
   return next;
 }
 
@@ -280,22 +284,33 @@ void KvCache::Impl::learn_maps(Sequence& s) {
   s.maps->maps = s.statistics.make_maps(shape);
 }
 
+// The length at which the oldest column that a sliding-window layer holds is left behind: nothing sees it any more, even
+// after a rollback of `window` tokens. Tokens that are not known yet continue by one.
+std::int64_t KvCache::Impl::leaves_at(const Sequence& s, const StoredLayer& layer) const {
+  for (const Column& column : s.columns) {
+    if (column.pages[static_cast<std::size_t>(layer.first_head)] == kv::kNoPage) continue;
+    if (!column.ready) break;
+    const std::int32_t far = s.positions[static_cast<std::size_t>(column.end() - 1)] + layer.sliding_window;
+    const auto first = std::lower_bound(s.positions.begin() + column.end(), s.positions.end(), far);
+    std::int64_t index = first - s.positions.begin();
+    if (first == s.positions.end()) index += far - s.positions.back() - 1;
+    return index + 1 + window();
+  }
+  return std::numeric_limits<std::int64_t>::max();
+}
+
 void KvCache::Impl::free_left_behind(Sequence& s) {
-  const std::int32_t newest = s.positions[static_cast<std::size_t>(s.committed - 1)];
   for (const StoredLayer& layer : shape.stored) {
     if (layer.sliding_window == 0) continue;
-    for (Column& column : s.columns) {
-      if (!column.ready) break;  // columns become ready in order
-      // A rollback may take back `window` tokens: what those could see stays.
-      const std::int32_t last = s.positions[static_cast<std::size_t>(column.end() - 1)];
-      if (last > newest - layer.sliding_window - window()) break;
+    while (leaves_at(s, layer) <= s.committed) {
+      const auto first = static_cast<std::size_t>(layer.first_head);
+      const auto column = std::find_if(s.columns.begin(), s.columns.end(),
+                                       [&](const Column& c) { return c.pages[first] != kv::kNoPage; });
       for (int head = 0; head < layer.kv_heads; ++head) {
-        PageId& id = column.pages[static_cast<std::size_t>(layer.first_head + head)];
-        if (id == kv::kNoPage) continue;
+        const PageId id = std::exchange(column->pages[first + static_cast<std::size_t>(head)], kv::kNoPage);
         Page& page = storage.page(id);
         --page.ready;
         if (--page.owners == 0) storage.free_page(id);
-        id = kv::kNoPage;
       }
     }
   }

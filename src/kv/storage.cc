@@ -119,13 +119,9 @@ Change Storage::no_change() const {
 std::uint64_t Storage::held_with(const Change& change) const {
   std::uint64_t bytes = static_cast<std::uint64_t>(other_bytes_ + change.other_bytes);
   for (std::size_t i = 0; i < pools_.size(); ++i) {
-    const std::uint64_t tops = pools_[i].tops_with(change.units[i]) + (shape_->pools[i].has_spare ? 1 : 0);
-    bytes += tops * pools_[i].top_bytes();
+    bytes += shape_->pools[i].held_bytes(pools_[i].used_units() + static_cast<std::uint64_t>(change.units[i]));
   }
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    bytes +=
-        change.slots[i] > 0 ? slots_[i].held_with(static_cast<std::uint64_t>(change.slots[i])) : slots_[i].held_bytes();
-  }
+  for (std::size_t i = 0; i < slots_.size(); ++i) bytes += slots_[i].held_with(change.slots[i]);
   return bytes;
 }
 
@@ -144,6 +140,7 @@ void Storage::count_move(const StoredLayer& layer, Kind kind, int from, int to, 
 std::uint64_t Storage::metadata_bytes() const {
   std::uint64_t bytes = pages_.capacity() * sizeof(Page) + free_pages_.capacity() * sizeof(PageId);
   for (const BlockPool& pool : pools_) bytes += pool.metadata_bytes();
+  for (const SlotPool& pool : slots_) bytes += pool.metadata_bytes();
   return bytes;
 }
 
