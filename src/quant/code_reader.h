@@ -4,7 +4,7 @@
 // and quant/shift.h (numbers of codes).
 #pragma once
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -65,14 +65,17 @@ inline std::vector<double> read_keys(const std::uint8_t* codes, const KeyLayout&
   return out;
 }
 
-// x [n] times the orthonormal Hadamard matrix of order n: its own inverse.
-inline std::vector<double> hadamard(const std::vector<double>& x) {
-  std::vector<double> out(x.size(), 0.0);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    for (std::size_t j = 0; j < x.size(); ++j) out[i] += std::popcount(i & j) % 2 == 0 ? x[j] : -x[j];
-    out[i] /= std::sqrt(static_cast<double>(x.size()));
+// x [n] times the orthonormal Hadamard matrix of order n, its own inverse: H(2n) = (H H; H -H) / sqrt 2.
+inline std::vector<double> hadamard(std::vector<double> x) {
+  for (std::size_t half = x.size() / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if ((i & half) != 0) continue;
+      const double a = x[i], b = x[i + half];
+      x[i] = (a + b) * std::sqrt(0.5);
+      x[i + half] = (a - b) * std::sqrt(0.5);
+    }
   }
-  return out;
+  return x;
 }
 
 // Rows [tokens][channels], each rotated over successive runs of `rotated` channels.
