@@ -53,18 +53,23 @@ class DecodeBench {
 
   Result<std::vector<DecodeBenchRow>> run() {
     std::vector<DecodeBenchRow> rows;
-    const double samples = static_cast<double>(options_.depths.size() * options_.caches.size()) * options_.repeats;
-    double done = 0;
+    double depths_done = 0;
     for (const std::int64_t depth : options_.depths) {
       auto contestants = enter(depth);
       if (!contestants.ok()) return contestants.status();
+      const double samples = static_cast<double>(contestants->size()) * options_.repeats;
+      double done = 0;
       for (int repeat = 0; repeat < options_.repeats; ++repeat) {
         for (Contestant& contestant : *contestants) {
           const Status status = sample(&contestant);
           if (!status.ok()) return Status(status.code(), contestant.setup.spec.text + ": " + status.message());
-          if (options_.control.progress) options_.control.progress(++done / samples);
+          ++done;
+          if (options_.control.progress) {
+            options_.control.progress((depths_done + done / samples) / static_cast<double>(options_.depths.size()));
+          }
         }
       }
+      ++depths_done;
       finish(*contestants, &rows);
     }
     return rows;
