@@ -24,19 +24,19 @@ enum class Weights {
 
 struct LoadOptions {
   Weights weights = Weights::kFile;
-  int threads = 0;         // 0 = as many as the machine has cores
-  bool verbose = false;    // llama.cpp's own talk on stderr
+  int threads = 0;       // 0 = as many as the machine has cores
+  bool verbose = false;  // llama.cpp's own talk on stderr
   std::function<void(double fraction)> progress;
 };
 
 // What the file says, known without loading the weights.
 struct ModelInfo {
   std::string path, name, architecture, fingerprint;
-  std::int64_t context_tokens = 0;   // trained for
+  std::int64_t context_tokens = 0;  // trained for
   std::int64_t vocabulary = 0;
   std::int64_t hidden = 0;
   std::int64_t weights_bytes = 0;
-  std::vector<LayerGeometry> layers; // attention layers, in order
+  std::vector<LayerGeometry> layers;  // attention layers, in order
 };
 
 // Reads the header only. Errors: kNotFound, kDamaged (with the offset), kUnsupported (names the architecture and
@@ -61,7 +61,9 @@ class Model {
   std::string token_text(std::int32_t token) const;
   bool is_end(std::int32_t token) const;
   // The prompt of a conversation by the model's own template; roles "system", "user", "assistant".
-  struct Message { std::string role, text; };
+  struct Message {
+    std::string role, text;
+  };
   Result<std::string> chat_prompt(std::span<const Message> messages) const;
   bool has_chat_template() const;
 

@@ -22,30 +22,30 @@ inline constexpr int kPageTokens = 128;
 
 // One run of key quads of equal width inside a page, for `heads` query heads.
 struct ScoreArgs {
-  const std::uint8_t* codes;     // [quads][64*bits]
-  int bits;                      // 8, 4, 2
+  const std::uint8_t* codes;  // [quads][64*bits]
+  int bits;                   // 8, 4, 2
   int quads;
-  const std::int8_t* hi;         // [heads][query_stride]: 4*quads used
-  const std::int8_t* lo;         // as hi, or null
+  const std::int8_t* hi;  // [heads][query_stride]: 4*quads used
+  const std::int8_t* lo;  // as hi, or null
   std::ptrdiff_t query_stride;
   int heads;
-  const float* scale;            // [heads]
-  float* scores;                 // [heads][score_stride]: 128 used; scores = fma(dot, scale, scores)
+  const float* scale;  // [heads]
+  float* scores;       // [heads][score_stride]: 128 used; scores = fma(dot, scale, scores)
   std::ptrdiff_t score_stride;
   const std::uint8_t* prefetch;  // bytes that will be read next, as many as codes; or null
 };
 
 // One run of value channels inside a page.
 struct WeighArgs {
-  const std::uint8_t* codes;     // [32*bits/8][channels][4]: rows of `row_bytes`
+  const std::uint8_t* codes;  // [32*bits/8][channels][4]: rows of `row_bytes`
   int bits;
-  int channels;                  // a multiple of 4
-  std::ptrdiff_t row_bytes;      // bytes from one group of 4 tokens to the next (4 * all channels of the block)
-  const std::int8_t* hi;         // [heads][128]
-  const std::int8_t* lo;         // as hi, or null
+  int channels;              // a multiple of 4
+  std::ptrdiff_t row_bytes;  // bytes from one group of 4 tokens to the next (4 * all channels of the block)
+  const std::int8_t* hi;     // [heads][128]
+  const std::int8_t* lo;     // as hi, or null
   int heads;
-  const float* scale;            // [heads]
-  float* out;                    // [heads][out_stride]: `channels` used; out = fma(dot, scale, out)
+  const float* scale;  // [heads]
+  float* out;          // [heads][out_stride]: `channels` used; out = fma(dot, scale, out)
   std::ptrdiff_t out_stride;
   const std::uint8_t* prefetch;
 };
@@ -55,34 +55,34 @@ struct WeighArgs {
 //   out_scale = max|t| / limit, offset += sum_c q * (min_c + 127.5 * scale_c) - out_scale * center * sum_c x.
 // The middle min + 127.5 * scale is the same for every width of one grid. multiple 0: only the middle counts.
 struct FoldKeysArgs {
-  const float* queries;          // [heads][stride]: channels used
+  const float* queries;  // [heads][stride]: channels used
   std::ptrdiff_t stride;
   int heads;
-  int channels;                  // a multiple of 4
-  const std::uint16_t* scale;    // [channels] f16
-  const std::uint16_t* min;      // [channels] f16
-  float multiple;                // 1, 17, 85, 85*clip
-  float center;                  // 127.5, 7.5, 1.5
-  std::int8_t* hi;               // [heads][stride]
-  std::int8_t* lo;               // as hi, or null = one half
-  float* out_scale;              // [heads]
-  float* offset;                 // [heads], added to
+  int channels;                // a multiple of 4
+  const std::uint16_t* scale;  // [channels] f16
+  const std::uint16_t* min;    // [channels] f16
+  float multiple;              // 1, 17, 85, 85*clip
+  float center;                // 127.5, 7.5, 1.5
+  std::int8_t* hi;             // [heads][stride]
+  std::int8_t* lo;             // as hi, or null = one half
+  float* out_scale;            // [heads]
+  float* offset;               // [heads], added to
 };
 
 // Folds the per-token value scales of a page into the softmax weights and quantises them. As FoldKeysArgs with
 // t = weight * (scale_t * multiple); offset is what every channel of the run gets.
 struct FoldValuesArgs {
-  const float* weights;          // [heads][stride]: 128 used
+  const float* weights;  // [heads][stride]: 128 used
   std::ptrdiff_t stride;
   int heads;
-  const std::uint16_t* scale;    // [128] f16
-  const std::uint16_t* min;      // [128] f16
+  const std::uint16_t* scale;  // [128] f16
+  const std::uint16_t* min;    // [128] f16
   float multiple;
   float center;
-  std::int8_t* hi;               // [heads][128]
+  std::int8_t* hi;  // [heads][128]
   std::int8_t* lo;
-  float* out_scale;              // [heads]
-  float* offset;                 // [heads], added to
+  float* out_scale;  // [heads]
+  float* offset;     // [heads], added to
 };
 
 // 16-bit rows: keys or values [tokens][dim] f16.
@@ -90,20 +90,20 @@ struct ScoreF16Args {
   const std::uint16_t* keys;
   int tokens;
   int dim;
-  const float* queries;          // [heads][query_stride]
+  const float* queries;  // [heads][query_stride]
   std::ptrdiff_t query_stride;
   int heads;
-  float* scores;                 // [heads][score_stride]: written
+  float* scores;  // [heads][score_stride]: written
   std::ptrdiff_t score_stride;
 };
 struct WeighF16Args {
   const std::uint16_t* values;
   int tokens;
   int dim;
-  const float* weights;          // [heads][weight_stride]
+  const float* weights;  // [heads][weight_stride]
   std::ptrdiff_t weight_stride;
   int heads;
-  float* out;                    // [heads][out_stride]: added to
+  float* out;  // [heads][out_stride]: added to
   std::ptrdiff_t out_stride;
 };
 

@@ -113,7 +113,8 @@ void score_f16(const ScoreF16Args& a) {
     for (int token = 0; token < a.tokens; ++token) {
       float sum = 0.f;
       for (int c = 0; c < a.dim; ++c) {
-        sum += a.queries[head * a.query_stride + c] * f32_from_f16(a.keys[static_cast<std::ptrdiff_t>(token) * a.dim + c]);
+        sum +=
+            a.queries[head * a.query_stride + c] * f32_from_f16(a.keys[static_cast<std::ptrdiff_t>(token) * a.dim + c]);
       }
       a.scores[head * a.score_stride + token] = sum;
     }
@@ -125,7 +126,8 @@ void weigh_f16(const WeighF16Args& a) {
     for (int token = 0; token < a.tokens; ++token) {
       const float weight = a.weights[head * a.weight_stride + token];
       for (int c = 0; c < a.dim; ++c) {
-        a.out[head * a.out_stride + c] += weight * f32_from_f16(a.values[static_cast<std::ptrdiff_t>(token) * a.dim + c]);
+        a.out[head * a.out_stride + c] +=
+            weight * f32_from_f16(a.values[static_cast<std::ptrdiff_t>(token) * a.dim + c]);
       }
     }
   }

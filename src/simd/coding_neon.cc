@@ -24,7 +24,7 @@ void convert_to_f16(const float* x, std::uint16_t* out, std::size_t n) {
 
 }  // namespace
 
-const CodingKernels kCodingNeon = {convert_from_f16, convert_to_f16, column_range,  row_range,  quantize_columns,
+const CodingKernels kCodingNeon = {convert_from_f16, convert_to_f16, column_range,  row_range,   quantize_columns,
                                    quantize_rows,    narrow_8_to_4,  narrow_4_to_2, rotate_rows, rotate_columns};
 
 }  // namespace neve::simd
