@@ -1,6 +1,7 @@
 #include "model/runner.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <list>
 #include <string>
 
@@ -20,6 +21,28 @@ bool same_geometry(const LayerGeometry& a, const LayerGeometry& b) {
          a.scale == b.scale && a.logit_softcap == b.logit_softcap;
 }
 
+// Memory that grows, at the start of a page: ggml quantises activations into it, and rows that straddle cache lines make
+// its tile loads slower.
+class AlignedBytes {
+ public:
+  bool reserve(std::size_t bytes) {
+    if (bytes <= size_) return true;
+    constexpr std::size_t kPage = 4096;
+    const std::size_t rounded = (bytes + kPage - 1) / kPage * kPage;
+    data_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(kPage, rounded)));
+    size_ = data_ == nullptr ? 0 : rounded;
+    return data_ != nullptr;
+  }
+  std::span<std::uint8_t> bytes() const { return {data_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(std::uint8_t* data) const { std::free(data); }
+  };
+  std::unique_ptr<std::uint8_t, Free> data_;
+  std::size_t size_ = 0;
+};
+
 Status invalid(const std::string& what) { return Status(Code::kInvalidArgument, "step: " + what); }
 
 }  // namespace
@@ -29,7 +52,7 @@ struct Runner::Impl {
   std::unique_ptr<ThreadTeam> team;
   StepCaches caches;                             // of the step in hand; graphs point to it
   std::list<std::unique_ptr<StepGraph>> graphs;  // most recently used first
-  std::vector<std::uint8_t> work;
+  AlignedBytes work;                             // of the graph that runs
 
   std::vector<StepPart> parts;          // of all caches, grouped
   std::vector<std::size_t> first_part;  // of each cache, and the end
@@ -108,7 +131,10 @@ struct Runner::Impl {
         StepGraph::build(model->hyperparameters, *model->weights, caches, team.get(), shape);
     if (!built.ok()) return built.status();
     graphs.push_front(std::move(*built));
-    if (work.size() < graphs.front()->work_bytes()) work.resize(graphs.front()->work_bytes());
+    if (!work.reserve(graphs.front()->work_bytes())) {
+      graphs.pop_front();
+      return Status(Code::kExhausted, "no memory for the work space of a step");
+    }
     return graphs.front().get();
   }
 
@@ -158,7 +184,7 @@ Result<std::span<const float>> Runner::step(std::span<const RunnerPart> parts) {
   if (!graph.ok()) return graph.status();
   NEVE_RETURN_IF_ERROR(impl_->begin());
   const Result<std::span<const float>> logits =
-      (*graph)->run({impl_->tokens, impl_->positions, impl_->logit_rows}, impl_->work);
+      (*graph)->run({impl_->tokens, impl_->positions, impl_->logit_rows}, impl_->work.bytes());
   if (!logits.ok()) {
     impl_->abandon(0, impl_->caches.caches.size());
     return logits.status();
@@ -168,7 +194,7 @@ Result<std::span<const float>> Runner::step(std::span<const RunnerPart> parts) {
 }
 
 std::int64_t Runner::compute_bytes() const {
-  std::int64_t bytes = static_cast<std::int64_t>(impl_->work.size());
+  std::int64_t bytes = std::ssize(impl_->work.bytes());
   for (const auto& graph : impl_->graphs) bytes += graph->buffer_bytes();
   return bytes;
 }

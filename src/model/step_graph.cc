@@ -143,9 +143,6 @@ class StepGraphBuilder {
   }
 
   ggml_tensor* build_feed_forward(const LayerWeights& layer, ggml_tensor* x) {
-    if (layer.gate_up.weight != nullptr) {
-      return apply(layer.down, ggml_swiglu(context_, apply(layer.gate_up, x)));
-    }
     ggml_tensor* const up = apply(layer.up, x);
     return apply(layer.down, ggml_swiglu_split(context_, apply(layer.gate, x), up));
   }

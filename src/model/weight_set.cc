@@ -1,8 +1,6 @@
 #include "model/weight_set.h"
 
 #include <algorithm>
-#include <cstring>
-#include <initializer_list>
 #include <map>
 #include <string>
 #include <unordered_set>
@@ -47,19 +45,11 @@ class WeightLoader {
   }
 
  private:
-  // A tensor to be: one tensor of the file, or several joined along their rows. `place` null: as it lies in the file.
+  // A tensor to be. `place` null: as it lies in the file.
   struct Planned {
-    std::vector<const GgufTensor*> parts;
+    const GgufTensor* source = nullptr;
     ggml_tensor** slot = nullptr;
     ggml_backend_buffer_type_t place = nullptr;
-
-    // Of the joined tensor: rows of a matrix, elements of a vector.
-    std::int64_t length() const {
-      std::int64_t sum = 0;
-      for (const GgufTensor* part : parts) sum += is_vector() ? part->ne[0] : part->ne[1];
-      return sum;
-    }
-    bool is_vector() const { return parts[0]->ne[1] == 1; }
   };
   // The tensors of one Linear in the file; `weight` null if it is not there.
   struct Source {
@@ -94,7 +84,7 @@ class WeightLoader {
   Status take_vector(ggml_tensor** slot, const std::string& name, std::int64_t length, Need need) {
     const GgufTensor* tensor = nullptr;
     NEVE_RETURN_IF_ERROR(take(&tensor, name, length, 1, need));
-    if (tensor != nullptr) planned_.push_back({{tensor}, slot, nullptr});
+    if (tensor != nullptr) planned_.push_back({tensor, slot, nullptr});
     return ok_status();
   }
   Status take_linear(Source* out, const std::string& name, std::int64_t inputs, std::int64_t outputs, Need need) {
@@ -104,33 +94,8 @@ class WeightLoader {
 
   void place(Linear* linear, const Source& source) {
     const GgufTensor& weight = *source.weight;
-    planned_.push_back({{&weight}, &linear->weight, faster_buffer_type(weight.type, weight.ne[0], weight.ne[1])});
-    if (source.bias != nullptr) planned_.push_back({{source.bias}, &linear->bias, nullptr});
-  }
-
-  // Joins linears of the same input if one product of theirs has a faster layout, or if they lie one behind another in
-  // the file anyway. Returns false where neither is so.
-  bool place_joined(Linear* joined, std::initializer_list<Source> sources) {
-    Planned weights{{}, &joined->weight, nullptr};
-    Planned biases{{}, &joined->bias, ggml_backend_cpu_buffer_type()};
-    for (const Source& source : sources) {
-      weights.parts.push_back(source.weight);
-      if (source.bias != nullptr) biases.parts.push_back(source.bias);
-    }
-    const GgufTensor& first = *weights.parts[0];
-    bool adjacent = true;
-    std::uint64_t end = first.offset;
-    for (const GgufTensor* part : weights.parts) {
-      if (part->type != first.type) return false;
-      adjacent = adjacent && part->offset == end;
-      end = part->offset + part->bytes;
-    }
-    if (!biases.parts.empty() && biases.parts.size() != sources.size()) return false;
-    weights.place = faster_buffer_type(first.type, first.ne[0], weights.length());
-    if (weights.place == nullptr && !adjacent) return false;
-    planned_.push_back(std::move(weights));
-    if (!biases.parts.empty()) planned_.push_back(std::move(biases));
-    return true;
+    planned_.push_back({&weight, &linear->weight, faster_buffer_type(weight.type, weight.ne[0], weight.ne[1])});
+    if (source.bias != nullptr) planned_.push_back({source.bias, &linear->bias, nullptr});
   }
 
   Status plan_model() {
@@ -141,7 +106,7 @@ class WeightLoader {
       return Status(Code::kUnsupported, file_.path() + ": tensor 'token_embd.weight' of type " +
                                             ggml_type_name(embedding->type) + " cannot be looked up by row");
     }
-    planned_.push_back({{embedding}, &set_->token_embedding_, nullptr});
+    planned_.push_back({embedding, &set_->token_embedding_, nullptr});
     NEVE_RETURN_IF_ERROR(take_vector(&set_->output_norm_, "output_norm.weight", hidden, Need::kRequired));
     NEVE_RETURN_IF_ERROR(
         take_vector(&set_->rope_factors_, "rope_freqs.weight", hyper_.rope.channels / 2, Need::kOptional));
@@ -182,11 +147,9 @@ class WeightLoader {
       NEVE_RETURN_IF_ERROR(take_linear(&query, block + "attn_q", hidden, queries, Need::kRequired));
       NEVE_RETURN_IF_ERROR(take_linear(&key, block + "attn_k", hidden, keys, Need::kRequired));
       NEVE_RETURN_IF_ERROR(take_linear(&value, block + "attn_v", hidden, values, Need::kRequired));
-      if (!place_joined(&layer.query_key_value, {query, key, value})) {
-        place(&layer.query, query);
-        place(&layer.key, key);
-        place(&layer.value, value);
-      }
+      place(&layer.query, query);
+      place(&layer.key, key);
+      place(&layer.value, value);
     }
     Source output;
     NEVE_RETURN_IF_ERROR(take_linear(&output, block + "attn_output", outputs, hidden, Need::kRequired));
@@ -202,10 +165,8 @@ class WeightLoader {
     NEVE_RETURN_IF_ERROR(take_linear(&gate, block + "ffn_gate", hidden, inner, Need::kRequired));
     NEVE_RETURN_IF_ERROR(take_linear(&up, block + "ffn_up", hidden, inner, Need::kRequired));
     NEVE_RETURN_IF_ERROR(take_linear(&down, block + "ffn_down", inner, hidden, Need::kRequired));
-    if (!place_joined(&layer.gate_up, {gate, up})) {
-      place(&layer.gate, gate);
-      place(&layer.up, up);
-    }
+    place(&layer.gate, gate);
+    place(&layer.up, up);
     place(&layer.down, down);
     return ok_status();
   }
@@ -224,11 +185,9 @@ class WeightLoader {
   Status check_memory() {
     std::unordered_set<const GgufTensor*> mapped;
     for (const Planned& planned : planned_) {
-      for (const GgufTensor* part : planned.parts) {
-        const auto bytes = static_cast<std::int64_t>(part->bytes);
-        if (planned.place != nullptr) set_->copied_bytes_ += bytes;
-        if (planned.place == nullptr && mapped.insert(part).second) set_->mapped_bytes_ += bytes;
-      }
+      const auto bytes = static_cast<std::int64_t>(planned.source->bytes);
+      if (planned.place != nullptr) set_->copied_bytes_ += bytes;
+      if (planned.place == nullptr && mapped.insert(planned.source).second) set_->mapped_bytes_ += bytes;
     }
     const std::int64_t wanted = set_->mapped_bytes_ + set_->copied_bytes_;
     const std::int64_t available = available_memory_bytes();
@@ -252,15 +211,15 @@ class WeightLoader {
     ggml_backend_buffer_set_usage(file, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     set_->buffers_.push_back(file);
     for (Planned& planned : planned_) {
-      const GgufTensor& first = *planned.parts[0];
-      ggml_tensor* const tensor = planned.is_vector()
-                                      ? ggml_new_tensor_1d(set_->context_, first.type, planned.length())
-                                      : ggml_new_tensor_2d(set_->context_, first.type, first.ne[0], planned.length());
-      ggml_set_name(tensor, first.name.c_str());
+      const GgufTensor& source = *planned.source;
+      ggml_tensor* const tensor = source.ne[1] == 1
+                                      ? ggml_new_tensor_1d(set_->context_, source.type, source.ne[0])
+                                      : ggml_new_tensor_2d(set_->context_, source.type, source.ne[0], source.ne[1]);
+      ggml_set_name(tensor, source.name.c_str());
       *planned.slot = tensor;
       if (planned.place == nullptr) {
-        ggml_backend_tensor_alloc(file, tensor, base + first.offset);
-        set_->map_.populate(first.offset, ggml_nbytes(tensor));
+        ggml_backend_tensor_alloc(file, tensor, base + source.offset);
+        set_->map_.populate(source.offset, source.bytes);
       }
     }
     return ok_status();
@@ -296,29 +255,18 @@ class WeightLoader {
     return ok_status();
   }
 
-  // A buffer of an extra type takes a tensor whole, at offset 0; so joined tensors are put together first.
+  // A buffer of an extra type takes a tensor whole, at offset 0.
   void fill_copies(const std::function<void(double)>& progress) {
     std::uint64_t wanted = 0, done = 0;
     for (const Planned& planned : planned_) {
-      if (planned.place != nullptr) wanted += ggml_nbytes(*planned.slot);
+      if (planned.place != nullptr) wanted += planned.source->bytes;
     }
-    std::vector<std::byte> joined;
     for (const Planned& planned : planned_) {
       if (planned.place == nullptr) continue;
-      const std::size_t bytes = ggml_nbytes(*planned.slot);
-      const std::byte* source = set_->map_.data() + planned.parts[0]->offset;
-      if (planned.parts.size() > 1) {
-        joined.resize(bytes);
-        std::size_t at = 0;
-        for (const GgufTensor* part : planned.parts) {
-          std::memcpy(joined.data() + at, set_->map_.data() + part->offset, part->bytes);
-          at += part->bytes;
-        }
-        source = joined.data();
-      }
-      ggml_backend_tensor_set(*planned.slot, source, 0, bytes);
-      for (const GgufTensor* part : planned.parts) set_->map_.release(part->offset, part->bytes);
-      done += bytes;
+      const GgufTensor& source = *planned.source;
+      ggml_backend_tensor_set(*planned.slot, set_->map_.data() + source.offset, 0, source.bytes);
+      set_->map_.release(source.offset, source.bytes);
+      done += source.bytes;
       if (progress) progress(static_cast<double>(done) / static_cast<double>(wanted));
     }
     if (progress && wanted == 0) progress(1.0);

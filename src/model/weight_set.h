@@ -1,9 +1,9 @@
 // The tensors of a model, where they lie, by their place in the graph.
 //
 // A matrix whose type has a faster layout (weight_placement.h) is copied into it; everything else stays in the
-// memory-mapped file. Matrices that take the same input (query, key, value; gate, up) are joined in a copy, or where
-// they are neighbours in the file: one product instead of three, same numbers. Rows that are looked up (token
-// embeddings) are always in the file; an output head tied to them gets a copy of its own if that is faster.
+// memory-mapped file. Rows that are looked up (token embeddings) are always in the file; an output head tied to them
+// gets a copy of its own if that is faster. Joining query, key and value, or gate and up, into one matrix was tried: a
+// step of one token gains nothing, and a prompt loses a sixth in ggml's tiled product (rows of 12 KiB alias in L1).
 //
 // Threads: read only after load.
 #pragma once
@@ -32,11 +32,10 @@ struct LayerWeights {
   ggml_tensor* attention_norm = nullptr;  // [hidden] f32
   ggml_tensor* query_norm = nullptr;      // [key_dim] f32, or null
   ggml_tensor* key_norm = nullptr;        // [key_dim] f32, or null
-  Linear query_key_value;                 // joined: outputs are query, key, value heads; or empty and the three below
+  Linear query_key_value;                 // where the file has them joined, in this order; or empty and the three below
   Linear query, key, value;
   Linear attention_output;
   ggml_tensor* feed_forward_norm = nullptr;  // [hidden] f32
-  Linear gate_up;                            // joined, without bias; or empty and the two below
   Linear gate, up;
   Linear down;
 };
