@@ -4,8 +4,6 @@
 // by their top bit flipped, and 128 times the sum of the other operand is what the sums begin with.
 #include <arm_neon.h>
 
-#include <utility>
-
 #include "simd/attend_kernels.h"
 
 namespace neve::simd {
@@ -59,10 +57,7 @@ struct Dot {
   }
   static Sums dot(Sums sums, Codes codes, Words words) { return vdotq_s32(sums, codes, words); }
   static Sums add(Sums a, Sums b) { return vaddq_s32(a, b); }
-  template <int N>
-  static Sums shift_right(Sums sums) {
-    return vshlq_s32(sums, vdupq_n_s32(-N));
-  }
+  static Sums shift_right(Sums sums, int n) { return vshlq_s32(sums, vdupq_n_s32(-n)); }
   static constexpr bool kSigned = true;
   static std::int32_t sum_of(const std::int8_t* row, int n) {
     Sums sum = vdupq_n_s32(0);
@@ -84,7 +79,7 @@ struct Dot {
 struct Lanes {
   using Vector = float32x4_t;
   using Ints = int32x4_t;
-  static constexpr int kCount = 4, kWeighChunks = 4;
+  static constexpr int kCount = 4, kDots = 16, kWeighChunks = 4;
   static Vector load(const float* p) { return vld1q_f32(p); }
   static Vector load_first(const float* p, int n) {
     float x[4] = {};
@@ -104,7 +99,7 @@ struct Lanes {
   static Vector mul(Vector a, Vector b) { return vmulq_f32(a, b); }
   static Vector fma(Vector a, Vector b, Vector c) { return vfmaq_f32(c, a, b); }
   static Vector max(Vector a, Vector b) { return vmaxq_f32(a, b); }
-  static Vector abs(Vector a) { return vabsq_f32(a); }
+  static Vector max_abs(Vector a, Vector b) { return vmaxq_f32(a, vabsq_f32(b)); }
   static float reduce_add(Vector v) { return vaddvq_f32(v); }
   static float reduce_max(Vector v) { return vmaxvq_f32(v); }
   static Vector load_f16(const std::uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
@@ -114,27 +109,39 @@ struct Lanes {
     return load_f16(x);
   }
   static Ints round(Vector v) { return vcvtnq_s32_f32(v); }
-  static Ints add_ints(Ints a, Ints b) { return vaddq_s32(a, b); }
-  static std::int32_t reduce_add_ints(Ints v) { return vaddvq_s32(v); }
-  static void store_i8(std::int8_t* p, int, Ints v) {
-    const int16x4_t words = vmovn_s32(v);
-    const std::int32_t bytes = vget_lane_s32(vreinterpret_s32_s8(vmovn_s16(vcombine_s16(words, words))), 0);
-    __builtin_memcpy(p, &bytes, 4);
+  static Vector to_float(Ints x) { return vcvtq_f32_s32(x); }
+  static int16x8_t high_half(int16x8_t x) { return vshrq_n_s16(vaddq_s16(x, vdupq_n_s16(64)), 7); }
+  static int16x8_t low_half(int16x8_t x, int16x8_t high) { return vsubq_s16(x, vshlq_n_s16(high, 7)); }
+  static int8x16_t narrow(int16x8_t a, int16x8_t b) { return vcombine_s8(vmovn_s16(a), vmovn_s16(b)); }
+  static int16x8_t narrow(Ints a, Ints b) { return vcombine_s16(vmovn_s32(a), vmovn_s32(b)); }
+  static void split(const Ints* x, std::int8_t* hi, std::int8_t* lo, Ints& total) {
+    const int16x8_t a = narrow(x[0], x[1]), b = narrow(x[2], x[3]);
+    const int16x8_t high_a = high_half(a), high_b = high_half(b);
+    vst1q_s8(hi, narrow(high_a, high_b));
+    vst1q_s8(lo, narrow(low_half(a, high_a), low_half(b, high_b)));
+    total = vpadalq_s16(vpadalq_s16(total, a), b);
   }
-  static Ints high_half(Ints x) { return vshrq_n_s32(vaddq_s32(x, vdupq_n_s32(64)), 7); }
-  static Ints low_half(Ints x, Ints high) { return vsubq_s32(x, vshlq_n_s32(high, 7)); }
-  // exp(x) = 2^k * exp(r), |r| <= ln(2)/2, ln(2) in two parts; the Taylor polynomial of degree 6 is off by 1.2e-7.
-  // 2^k in two factors: the results down to the smallest subnormal are right.
+  static void pack(const Ints* x, std::int8_t* hi, Ints& total) {
+    const int16x8_t a = narrow(x[0], x[1]), b = narrow(x[2], x[3]);
+    vst1q_s8(hi, narrow(a, b));
+    total = vpadalq_s16(vpadalq_s16(total, a), b);
+  }
+  static void sum_of_four(const Vector* v, float* out) { vst1q_f32(out, sums(v)); }
+  static void max_of_four(const Vector* v, float* out) {
+    vst1q_f32(out, vpmaxq_f32(vpmaxq_f32(v[0], v[1]), vpmaxq_f32(v[2], v[3])));
+  }
+  static Vector sums(const Vector* v) { return vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3])); }
+  // exp(x) = 2^k * exp(r), |r| <= ln(2)/2, ln(2) in two parts. The polynomial is the best of degree 5 that begins with
+  // 1 + r: off by 1.05e-7. 2^k in two factors: the results down to the smallest subnormal are right.
   static Vector exp_of(Vector x) {
     x = vmaxq_f32(x, vdupq_n_f32(-105.f));
     const Vector k = vrndnq_f32(vmulq_f32(x, vdupq_n_f32(1.44269504f)));
     Vector r = vfmsq_f32(x, k, vdupq_n_f32(0.693359375f));
     r = vfmsq_f32(r, k, vdupq_n_f32(-2.12194440e-4f));
-    Vector p = vdupq_n_f32(1.3888889e-3f);
-    p = vfmaq_f32(vdupq_n_f32(8.3333333e-3f), p, r);
-    p = vfmaq_f32(vdupq_n_f32(4.1666667e-2f), p, r);
-    p = vfmaq_f32(vdupq_n_f32(1.6666667e-1f), p, r);
-    p = vfmaq_f32(vdupq_n_f32(0.5f), p, r);
+    Vector p = vdupq_n_f32(8.312501289e-3f);
+    p = vfmaq_f32(vdupq_n_f32(4.189033157e-2f), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.666711539e-1f), p, r);
+    p = vfmaq_f32(vdupq_n_f32(4.999923031e-1f), p, r);
     p = vfmaq_f32(vdupq_n_f32(1.f), p, r);
     p = vfmaq_f32(vdupq_n_f32(1.f), p, r);
     const Ints power = vcvtnq_s32_f32(k), half = vshrq_n_s32(power, 1);
