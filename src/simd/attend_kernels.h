@@ -24,7 +24,7 @@ inline constexpr int kPageTokens = 128;
 struct ScoreArgs {
   const std::uint8_t* codes;  // [quads][64*bits]
   int bits;                   // 8, 4, 2
-  int quads;
+  int quads;                     // at most 256
   const std::int8_t* hi;  // [heads][query_stride]: 4*quads used
   const std::int8_t* lo;  // as hi, or null
   std::ptrdiff_t query_stride;
@@ -58,7 +58,7 @@ struct FoldKeysArgs {
   const float* queries;  // [heads][stride]: channels used
   std::ptrdiff_t stride;
   int heads;
-  int channels;                // a multiple of 4
+  int channels;                // a multiple of 4, at most 1024
   const std::uint16_t* scale;  // [channels] f16
   const std::uint16_t* min;    // [channels] f16
   float multiple;              // 1, 17, 85, 85*clip
