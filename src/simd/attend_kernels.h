@@ -24,9 +24,9 @@ inline constexpr int kPageTokens = 128;
 struct ScoreArgs {
   const std::uint8_t* codes;  // [quads][64*bits]
   int bits;                   // 8, 4, 2
-  int quads;                     // at most 256
-  const std::int8_t* hi;  // [heads][query_stride]: 4*quads used
-  const std::int8_t* lo;  // as hi, or null
+  int quads;                  // at most 256
+  const std::int8_t* hi;      // [heads][query_stride]: 4*quads used
+  const std::int8_t* lo;      // as hi, or null
   std::ptrdiff_t query_stride;
   int heads;
   const float* scale;  // [heads]
