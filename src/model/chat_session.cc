@@ -43,7 +43,7 @@ struct ChatSession::Impl {
     report->memory = session->cache().memory();
     report->budget_bytes = report->memory.budget_bytes;
     if (callbacks.started) callbacks.started(*report);
-    const Result<bool> read = session->read(*tokens, callbacks, report);
+    Result<bool> read = session->read(*tokens, callbacks, report);
     if (!read.ok() || !*read) return read;
     NEVE_RETURN_IF_ERROR(session->write(callbacks, report));
     messages.push_back({"assistant", session->written()});

@@ -140,7 +140,7 @@ struct Runner::Impl {
 
   Status begin() {
     for (std::size_t i = 0; i < caches.caches.size(); ++i) {
-      const Status status = caches.caches[i].cache->begin_step(
+      Status status = caches.caches[i].cache->begin_step(
           std::span(parts).subspan(first_part[i], first_part[i + 1] - first_part[i]));
       if (status.ok()) continue;
       abandon(0, i);
@@ -153,7 +153,7 @@ struct Runner::Impl {
   }
   Status commit() {
     for (std::size_t i = 0; i < caches.caches.size(); ++i) {
-      const Status status = caches.caches[i].cache->commit_step();
+      Status status = caches.caches[i].cache->commit_step();
       if (status.ok()) continue;
       abandon(i + 1, caches.caches.size());
       return status;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "model/model_impl.h"
 #include "model/utf8_pieces.h"
@@ -31,7 +32,7 @@ void count_by_rung(const CacheMemory& memory, GenerateReport::ByRung* tokens) {
 // The value that a share `p` of the sorted values does not exceed.
 double percentile(const std::vector<float>& sorted, double p) {
   if (sorted.empty()) return 0.0;
-  const auto index = static_cast<std::size_t>(p * static_cast<double>(sorted.size() - 1) + 0.5);
+  const auto index = static_cast<std::size_t>(std::lround(p * static_cast<double>(sorted.size() - 1)));
   return sorted[index];
 }
 
