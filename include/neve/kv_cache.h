@@ -99,8 +99,9 @@ class KvCache {
   Status truncate(int sequence, std::int64_t tokens);
   std::int64_t tokens(int sequence) const;  // committed; -1 if there is no such sequence
 
-  // The most tokens (<= wanted) that the next step of this sequence may hold: more than 128 only where their
-  // 16-bit form fits into free memory and coding is not put off. 0: nothing fits any more.
+  // The most tokens (<= wanted) that the next step of this sequence should hold: more than up to the end of the open
+  // column only where their 16-bit form fits into free memory, so that coding is not put off. Whether they fit at all,
+  // begin_step says.
   std::int64_t step_limit(int sequence, std::int64_t wanted) const;
   // The next length of the sequence at which pages change state.
   std::int64_t next_boundary(int sequence) const;

@@ -115,6 +115,8 @@ struct KvCache::Impl {
   Status make_room(const kv::Change& need, std::int64_t columns);
   void plan_next_column(kv::Sequence& s);
   bool plan_moves(const kv::Change& need, const kv::Sequence* future, std::vector<kv::Move>* moves);
+  kv::Change planned_change() const;  // of all moves and columns that sequences have planned and not yet made
+  Status finish_ready_moves();
   Status demote_layers(std::int64_t columns);
   Status advance_moves(kv::Sequence& s);
   void forget_moves(kv::Sequence& s);

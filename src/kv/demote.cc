@@ -19,25 +19,67 @@ using kv::Stand;
 
 Status KvCache::Impl::make_room(const Change& need, std::int64_t columns) {
   if (by_layer()) return columns > 0 ? demote_layers(columns) : ok_status();
-  if (options.budget_bytes == 0 || storage.held_with(need) <= options.budget_bytes) return ok_status();
+  const auto fits = [&] { return options.budget_bytes == 0 || storage.held_with(need) <= options.budget_bytes; };
+  if (fits()) return ok_status();
+  if (!by_page()) return over_budget(need);
+  // What sequences planned for later and frees memory is done now.
+  NEVE_RETURN_IF_ERROR(finish_ready_moves());
+  if (fits()) return ok_status();
   std::vector<Move> moves;
-  if (!by_page() || !plan_moves(need, nullptr, &moves)) return over_budget(need);
+  if (!plan_moves(need, nullptr, &moves)) {
+    // Codes prepared for a sequence that stands still take memory and keep their blocks from everybody else.
+    for (const auto& s : sequences) forget_moves(*s);
+    if (!plan_moves(need, nullptr, &moves)) return over_budget(need);
+  }
   for (const Move& move : moves) NEVE_RETURN_IF_ERROR(make_move(move));
   return ok_status();
 }
 
 void KvCache::Impl::plan_next_column(Sequence& s) {
+  s.next_column_planned = false;
   if (!by_page() || !spread()) return;
-  Change need = storage.no_change();
+  Change need = planned_change();
   count_columns(1, &need);
   kv::PendingMoves pending;
-  if (!plan_moves(need, &s, &pending.moves) || pending.moves.empty()) return;
+  if (!plan_moves(need, &s, &pending.moves)) return;
+  s.next_column_planned = true;
+  if (pending.moves.empty()) return;
   // Moves that free memory at once come before those that only prepare codes beside their 16-bit blocks.
   std::stable_partition(pending.moves.begin(), pending.moves.end(),
                         [&](const Move& move) { return storage.page(move.page).may_be_coded(); });
   pending.begin = s.columns.back().first;
   pending.end = pending.begin + kv::kPageTokens;
   s.pending.push_back(std::move(pending));
+}
+
+Change KvCache::Impl::planned_change() const {
+  Change change = storage.no_change();
+  for (const auto& s : sequences) {
+    if (!s->alive) continue;
+    if (s->next_column_planned) count_columns(1, &change);
+    for (const kv::PendingMoves& pending : s->pending) {
+      for (const Move& move : pending.moves) {
+        const Page& page = storage.page(move.page);
+        if (page.owners == 0 || page.now[move.kind].level >= move.level) continue;
+        // Prepared codes are held already; what is still to come is that the wider block goes.
+        const bool prepared = page.next[move.kind].block != kv::kNoBlock;
+        storage.count_move(shape.stored[page.stored], move.kind, page.now[move.kind].level, prepared ? -1 : move.level,
+                           &change);
+      }
+    }
+  }
+  return change;
+}
+
+Status KvCache::Impl::finish_ready_moves() {
+  for (const auto& s : sequences) {
+    for (const kv::PendingMoves& pending : s->pending) {
+      for (std::size_t i = pending.done; i < pending.moves.size(); ++i) {
+        if (storage.page(pending.moves[i].page).may_be_coded()) NEVE_RETURN_IF_ERROR(make_move(pending.moves[i]));
+      }
+    }
+  }
+  return ok_status();
 }
 
 bool KvCache::Impl::plan_moves(const Change& need, const Sequence* future, std::vector<Move>* moves) {
@@ -137,6 +179,7 @@ void KvCache::Impl::forget_moves(Sequence& s) {
     }
   }
   s.pending.clear();
+  s.next_column_planned = false;
 }
 
 Status KvCache::Impl::make_move(const Move& move) {
@@ -165,6 +208,14 @@ Status KvCache::Impl::move_block(PageId id, Kind kind, int level) {
 
 Status KvCache::Impl::prepare_block(PageId id, Kind kind, int level) {
   Page& page = storage.page(id);
+  Change codes = storage.no_change();
+  storage.count_move(shape.stored[page.stored], kind, -1, level, &codes);
+  if (options.budget_bytes > 0 && storage.held_with(codes) > options.budget_bytes) {
+    // Others took the memory meanwhile: the block stays as it is and is asked again when room is made.
+    page.planned[kind] = page.now[kind].level;
+    if (by_page()) queue.push(id, kind, page.now[kind].level);
+    return ok_status();
+  }
   Result<Stand> stand = storage.allocate(page, kind, level);
   if (!stand.ok()) return stand.status();
   const Status filled = coder.fill(storage, page, kind, *stand);

@@ -59,8 +59,9 @@ struct Sequence {
   std::shared_ptr<Sinks> sinks;
   std::vector<Column> columns;
   std::vector<PendingMoves> pending;
-  std::shared_ptr<MapSlot> maps;  // graded key layouts; null where keys are not graded
-  QueryStatistics statistics;     // for the maps, until they are known
+  bool next_column_planned = false;  // its next column is counted on, whether that takes moves or not
+  std::shared_ptr<MapSlot> maps;     // graded key layouts; null where keys are not graded
+  QueryStatistics statistics;        // for the maps, until they are known
 
   const KeyMaps* known_maps() const { return maps != nullptr && maps->known ? &maps->maps : nullptr; }
 };
