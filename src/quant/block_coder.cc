@@ -182,6 +182,7 @@ void BlockCoder::narrow_keys(const KeyLayout& from, const std::uint8_t* from_cod
       const std::uint8_t* in =
           from_codes + source.offset + static_cast<std::size_t>((quad - source.first_quad) * 64 * source.bits);
       std::uint8_t* out = to_codes + target.offset + static_cast<std::size_t>(q * 64 * target.bits);
+      if (source.bits == 0) continue;  // dropped before: it has no codes, perhaps the block has none
       if (target.bits == source.bits) {
         std::memcpy(out, in, static_cast<std::size_t>(64 * target.bits));
       } else if (target.bits == 4) {

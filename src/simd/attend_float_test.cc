@@ -61,7 +61,7 @@ void Floats::check_fold(int channels, int heads, bool two, float multiple, float
       largest = std::max(largest, std::fabs(x[h * stride + i] * (f32_from_f16(scale[i]) * multiple)));
     }
     ASSERT_EQ(largest / static_cast<float>(limit), out_scale[h]);
-    const float inverse = largest > 0.f ? static_cast<float>(limit) / largest : 0.f;
+    const float inverse = largest >= kLeastFolded ? static_cast<float>(limit) / largest : 0.f;
     double middle = 0, terms = 0, sum = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const double s = f32_from_f16(scale[i]), term = x[h * stride + i] * (f32_from_f16(min[i]) + 127.5 * s);
@@ -99,6 +99,26 @@ TEST_P(Floats, FoldValues) {
     check_fold(kPageTokens, heads, true, 1.f, 127.5f, true);
     check_fold(kPageTokens, heads, false, 17.f, 7.5f, true);
     if (HasFatalFailure()) return;
+  }
+}
+
+// The inverse of such a largest weight is infinite in f32, and 0 * infinity not a number.
+TEST_P(Floats, FoldValuesOfNextToNothing) {
+  for (const float weight : {1e-45f, 1e-40f, 9e-31f}) {
+    Guarded<float> weights(kPageTokens);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = i % 3 == 0 ? weight : 0.f;
+    Guarded<std::uint16_t> scale(kPageTokens), min(kPageTokens);
+    fill(scale, 0.5f, 1.f);
+    fill(min, -6.f, -1.f);
+    Guarded<std::int8_t> hi(kPageTokens), lo(kPageTokens);
+    for (std::int8_t* low : {lo.data(), static_cast<std::int8_t*>(nullptr)}) {
+      float out_scale = -1.f, offset = 0.f;
+      kernels().fold_values(
+          {weights.data(), kPageTokens, 1, scale.data(), min.data(), 1.f, 127.5f, hi.data(), low, &out_scale, &offset});
+      EXPECT_TRUE(out_scale >= 0.f && out_scale < 1e-30f) << out_scale;
+      EXPECT_LT(std::fabs(offset), 1e-25f);
+      for (std::size_t i = 0; i < kPageTokens; ++i) ASSERT_EQ(0, hi[i] | lo[i]) << i;
+    }
   }
 }
 

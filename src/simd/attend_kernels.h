@@ -19,6 +19,7 @@
 namespace neve::simd {
 
 inline constexpr int kPageTokens = 128;
+inline constexpr float kLeastFolded = 1e-30f;  // the folds' least max|t|
 
 // One run of key quads of equal width inside a page, for `heads` query heads.
 struct ScoreArgs {
@@ -54,6 +55,7 @@ struct WeighArgs {
 // For each head: t = q * (scale_c * multiple); x = rint(t * limit / max|t|), limit = 16000 (two halves) or 127 (one);
 //   out_scale = max|t| / limit, offset += sum_c q * (min_c + 127.5 * scale_c) - out_scale * center * sum_c x.
 // The middle min + 127.5 * scale is the same for every width of one grid. multiple 0: only the middle counts.
+// Where max|t| < kLeastFolded, whose inverse f32 may not hold: x = 0.
 struct FoldKeysArgs {
   const float* queries;  // [heads][stride]: channels used
   std::ptrdiff_t stride;

@@ -61,10 +61,11 @@ float quantize(const float* t, int n, std::int8_t* hi, std::int8_t* lo, std::int
   float largest = 0.f;
   for (int i = 0; i < n; ++i) largest = std::fmax(largest, std::fabs(t[i]));
   const float limit = lo != nullptr ? 16000.f : 127.f;
-  const float inverse = largest > 0.f ? limit / largest : 0.f;
+  const float inverse = largest >= kLeastFolded ? limit / largest : 0.f;
   *sum = 0;
   for (int i = 0; i < n; ++i) {
-    const int x = static_cast<int>(std::nearbyint(t[i] * inverse));
+    const float scaled = t[i] * inverse;
+    const int x = std::isfinite(scaled) ? static_cast<int>(std::nearbyint(scaled)) : 0;
     *sum += x;
     if (lo != nullptr) {
       const int high = (x + 64) >> 7;
