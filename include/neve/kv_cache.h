@@ -112,7 +112,8 @@ class KvCache {
   void append(int layer, int slice, int slices, HeadRows queries, HeadRows keys, HeadRows values);
   void attend(int layer, int slice, int slices, HeadRows queries);
   void merge(int layer, int slice, int slices, MutableHeadRows out);
-  // Errors: kNotFinite names layer, head and token of a key or value that is not a number.
+  // Errors: kNotFinite names layer, head and token of the first key or value that is not a number or beyond f16; the
+  // step is dropped, as by abandon_step.
   Status commit_step();
   // Drops the step that was begun.
   void abandon_step();

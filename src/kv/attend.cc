@@ -1,12 +1,15 @@
-// append, attend and merge: which thread does what. The work of an item is in attend_decode.cc and attend_tile.cc.
+// append, attend and merge: which thread does what. The work of an item is in decode_item.cc and attend_tile.cc.
 //
 // Items: decode has one per token, KV head and run of 8 columns; prefill one per KV head and tile of queries. Each item
 // writes its own partial result and merge joins them in index order, so nothing depends on which thread took which item.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "kv/cache_impl.h"
+#include "kv/decode_item.h"
+#include "quant/grid.h"
 
 namespace neve {
 
@@ -36,6 +39,7 @@ std::uint64_t partial_at(const ActivePart& part, const LayerGeometry& layer, std
 
 void KvCache::Impl::start_attention() {
   for (std::size_t layer = 0; layer < shape.layers.size(); ++layer) next_item[layer].store(0);
+  not_finite.store(kAllFinite);
   std::uint64_t floats = 0;
   for (ActivePart& part : parts) {
     part.runs = std::max<std::int64_t>(
@@ -52,6 +56,28 @@ void KvCache::Impl::start_attention() {
 
 std::int64_t KvCache::Impl::items_of(const ActivePart& part, const LayerGeometry& layer) const {
   return layer.kv_heads * (part.tiled ? tiles_of(part, layer) : part.tokens * part.runs);
+}
+
+void KvCache::Impl::note_not_finite(std::int64_t row, int stored_head, kv::Kind kind) {
+  const std::int64_t place = (row * shape.heads + stored_head) * 2 + kind;
+  std::int64_t first = not_finite.load();
+  while (place < first && !not_finite.compare_exchange_weak(first, place)) continue;
+}
+
+Status KvCache::Impl::finite_step() const {
+  const std::int64_t place = not_finite.load();
+  if (place == kAllFinite) return ok_status();
+  const std::int64_t row = place / 2 / shape.heads;
+  const auto part =
+      std::find_if(parts.begin(), parts.end(), [&](const ActivePart& p) { return row < p.first_row + p.tokens; });
+  const int head = static_cast<int>(place / 2 % shape.heads);
+  const auto stored = std::find_if(shape.stored.rbegin(), shape.stored.rend(),
+                                   [&](const kv::StoredLayer& layer) { return layer.first_head <= head; });
+  return Status(Code::kNotFinite, "layer " + std::to_string(stored->layer) + ", head " +
+                                      std::to_string(head - stored->first_head) + ", token " +
+                                      std::to_string(part->sequence->committed + row - part->first_row) +
+                                      " of sequence " + std::to_string(part->sequence->id) + ": wanted a finite " +
+                                      (place % 2 == kv::kKey ? "key" : "value") + " within f16, got none");
 }
 
 void KvCache::append(int layer_index, int slice, int slices, HeadRows queries, HeadRows keys, HeadRows values) {
@@ -96,6 +122,8 @@ void KvCache::append(int layer_index, int slice, int slices, HeadRows queries, H
         }
         coding.f16_from_f32(keys.data + row * keys.token_stride + head * keys.head_stride, key, key_dim);
         coding.f16_from_f32(values.data + row * values.token_stride + head * values.head_stride, value, value_dim);
+        if (!quant::all_finite(key, key_dim)) impl.note_not_finite(row, stored_head, kv::kKey);
+        if (!quant::all_finite(value, value_dim)) impl.note_not_finite(row, stored_head, kv::kValue);
         if (s.maps != nullptr && !s.maps->known && index < map_tokens) {
           s.statistics.add(stored_head, index,
                            queries.data + row * queries.token_stride + head * group * queries.head_stride, group,
@@ -117,7 +145,8 @@ void KvCache::Impl::attend_item(int layer_index, const ActivePart& part, std::in
     const int first = static_cast<int>(tiles_of(part, layer) - 1 - item) * size;
     attend_tile(layer_index, part, head, first, std::min(size, part.tokens - first), queries, floats);
   } else {
-    attend_decode(layer_index, part, static_cast<int>(item / part.runs), head, item % part.runs, queries, floats);
+    kv::DecodeItem decode(*this, layer_index, part, static_cast<int>(item / part.runs), head, item % part.runs);
+    decode.compute(queries, floats);
   }
 }
 

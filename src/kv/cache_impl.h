@@ -2,11 +2,12 @@
 //   step.cc       begin, commit, abandon: memory for new tokens, and what happens at boundaries
 //   demote.cc     plans and moves that make blocks narrower
 //   sequences.cc  add, fork, truncate, remove
-//   attend.cc     append, attend, merge: work items; attend_decode.cc and attend_tile.cc compute them
+//   attend.cc     append, attend, merge: work items; decode_item.cc and attend_tile.cc compute them
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -68,6 +69,8 @@ struct KvCache::Impl {
   std::vector<float> partials;
   std::vector<std::vector<float>> scratch;                 // by slice
   std::unique_ptr<std::atomic<std::int64_t>[]> next_item;  // by layer
+  static constexpr std::int64_t kAllFinite = std::numeric_limits<std::int64_t>::max();
+  std::atomic<std::int64_t> not_finite{kAllFinite};  // the first key or value that is none: (row, stored head, kind)
 
   bool by_layer() const { return !layer_budget.empty(); }
   bool by_page() const { return !by_layer() && options.spec.mode == KvMode::kAuto && options.budget_bytes > 0; }
@@ -125,15 +128,15 @@ struct KvCache::Impl {
   Status prepare_block(kv::PageId id, kv::Kind kind, int level);
   void switch_block(kv::PageId id, kv::Kind kind);
 
-  // --- attend.cc, attend_decode.cc, attend_tile.cc
+  // --- attend.cc, attend_tile.cc
   void start_attention();
+  void note_not_finite(std::int64_t row, int stored_head, kv::Kind kind);
+  Status finite_step() const;
   std::int64_t items_of(const kv::ActivePart& part, const LayerGeometry& layer) const;
   float* partial(const kv::ActivePart& part, const LayerGeometry& layer, std::int64_t token, int query_head,
                  std::int64_t run);
   void attend_item(int layer, const kv::ActivePart& part, std::int64_t item, HeadRows queries,
                    std::vector<float>* floats);
-  void attend_decode(int layer, const kv::ActivePart& part, int token, int head, std::int64_t run, HeadRows queries,
-                     std::vector<float>* floats);
   void attend_tile(int layer, const kv::ActivePart& part, int head, int first_token, int tokens, HeadRows queries,
                    std::vector<float>* floats);
 };

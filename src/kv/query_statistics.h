@@ -5,6 +5,7 @@
 // Sums run in token order, so the map does not depend on how the tokens were cut into steps.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -41,7 +42,10 @@ class QueryStatistics {
     double* sum = sums_.data() + offsets_[static_cast<std::size_t>(stored_head)];
     for (int r = 0; r < rows; ++r) {
       const float* q = queries + r * head_stride;
-      for (int c = 0; c < channels; ++c) sum[c] += static_cast<double>(q[c]) * static_cast<double>(q[c]);
+      for (int c = 0; c < channels; ++c) {
+        const double square = static_cast<double>(q[c]) * static_cast<double>(q[c]);
+        if (std::isfinite(square)) sum[c] += square;  // the step of such a query is dropped, its place is counted
+      }
     }
   }
   // Adds the ranges of a full 16-bit key page: [128][channels] f16.

@@ -160,7 +160,11 @@ void KvCache::abandon_step() {
 
 Status KvCache::commit_step() {
   Impl& impl = *impl_;
-  Status first_error;
+  Status first_error = impl.finite_step();
+  if (!first_error.ok()) {
+    abandon_step();
+    return first_error;
+  }
   for (const kv::ActivePart& part : impl.parts) {
     Sequence& s = *part.sequence;
     const int tokens = std::exchange(s.step_tokens, 0);
