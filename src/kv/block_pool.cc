@@ -136,6 +136,7 @@ void BlockPool::trim() {
     space_.release(first * top_bytes_, (end - first) * top_bytes_);
   }
   to_trim_.clear();
+  space_.gather((free_tops_.empty() ? fresh_tops_ : free_tops_.top()) * top_bytes_);
 }
 
 }  // namespace neve::kv

@@ -50,7 +50,7 @@ class BlockPool {
   std::uint64_t held_bytes() const { return tops_ * top_bytes_; }
   std::uint64_t metadata_bytes() const;
 
-  // Gives the memory of free top blocks back to the system.
+  // Gives the memory of free top blocks back to the system, and gathers that of the others.
   void trim();
 
  private:

@@ -67,7 +67,10 @@ class SlotPool {
   std::uint64_t metadata_bytes() const {
     return (place_.capacity() + owner_.capacity() + free_handles_.capacity()) * sizeof(std::uint32_t);
   }
-  void trim() const { space_.release(held_bytes(), space_.size() - held_bytes()); }
+  void trim() {
+    space_.release(held_bytes(), space_.size() - held_bytes());
+    space_.gather(held_bytes());
+  }
 
  private:
   AddressSpace space_;

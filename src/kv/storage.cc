@@ -146,7 +146,7 @@ std::uint64_t Storage::metadata_bytes() const {
 
 void Storage::trim() {
   for (BlockPool& pool : pools_) pool.trim();
-  for (const SlotPool& pool : slots_) pool.trim();
+  for (SlotPool& pool : slots_) pool.trim();
 }
 
 }  // namespace neve::kv
