@@ -79,6 +79,6 @@ constexpr bool key_takes_two_halves(int bits) { return bits == 8; }
 
 // 8-bit values meet 15 bits, 2-bit values 8. 4-bit values meet 15 where one token of the page may dominate the sum, or the
 // small weights beside it would be lost: a page whose largest weight is below this share of the run's weights takes 8.
-inline constexpr float kDominantWeight = 1.f / 16.f;
+inline constexpr float kDominantWeight = 1.f / 64.f;
 
 }  // namespace neve::kv
