@@ -40,7 +40,7 @@ struct KvSpec {
   int group = 128;    // largest group of channels (per-token groups), clipped to the head size
   int sinks = 4;      // first tokens kept at 16 bit
   int window = 128;   // at least this many recent tokens at 16 bit
-  double clip = 0.8;  // factor c of the clipped shift
+  double clip = 0.85;  // factor c of the clipped shift
 };
 
 // Errors: kInvalidArgument names the part that is wrong and lists what is understood; kUnsupported for the

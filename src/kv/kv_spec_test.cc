@@ -43,7 +43,7 @@ TEST(KvSpec, GradedAndAuto) {
     EXPECT_EQ(spec.mode, KvMode::kGraded);
     EXPECT_EQ(spec.width, width);
     EXPECT_EQ(spec.shift, Shift::kClipped);
-    EXPECT_EQ(spec.clip, 0.8);
+    EXPECT_EQ(spec.clip, 0.85);
   }
   EXPECT_EQ(parsed("auto").mode, KvMode::kAuto);
   EXPECT_EQ(parsed("auto").width, 0.0);
