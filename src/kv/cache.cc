@@ -127,7 +127,10 @@ CacheMemory KvCache::memory() const {
   memory.metadata_bytes = impl.storage.metadata_bytes() + impl.queue.metadata_bytes();
   for (const auto& s : impl.sequences) {
     if (!s->alive) continue;
-    memory.metadata_bytes += s->positions.capacity() * sizeof(std::int32_t);
+    memory.metadata_bytes += s->positions.capacity() * sizeof(std::int32_t) + s->statistics.bytes();
+    // Forks share their maps: each counts its part.
+    if (s->maps != nullptr)
+      memory.metadata_bytes += s->maps->maps.bytes() / static_cast<std::uint64_t>(s->maps.use_count());
     for (const kv::Column& column : s->columns) {
       memory.metadata_bytes += sizeof(kv::Column) + column.pages.capacity() * sizeof(kv::PageId);
     }

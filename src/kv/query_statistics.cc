@@ -27,6 +27,17 @@ std::vector<quant::KeyLayout> make_layouts(const Shape& shape, int channels, con
 
 }  // namespace
 
+std::uint64_t KeyMaps::bytes() const {
+  std::uint64_t bytes = heads.capacity() * sizeof(heads[0]);
+  for (const std::vector<quant::KeyLayout>& levels : heads) {
+    bytes += levels.capacity() * sizeof(quant::KeyLayout);
+    for (const quant::KeyLayout& layout : levels) {
+      bytes += layout.order.capacity() * sizeof(layout.order[0]) + layout.runs.capacity() * sizeof(layout.runs[0]);
+    }
+  }
+  return bytes;
+}
+
 std::int64_t QueryStatistics::map_tokens(const KvSpec& spec) {
   return spec.sinks + kPageTokens + std::min(spec.window, kPageTokens);
 }

@@ -18,6 +18,8 @@ namespace neve::kv {
 // Graded key layouts: [stored heads][level], as StoredLayer::key_layouts.
 struct KeyMaps {
   std::vector<std::vector<quant::KeyLayout>> heads;
+
+  std::uint64_t bytes() const;
 };
 
 // The maps of a sequence and its forks, filled by the first that knows enough.
@@ -52,6 +54,10 @@ class QueryStatistics {
   void add_page(int stored_head, const std::uint16_t* keys, int channels);
 
   KeyMaps make_maps(const Shape& shape) const;
+  std::uint64_t bytes() const {
+    return offsets_.capacity() * sizeof(std::size_t) + counted_.capacity() * sizeof(std::int64_t) +
+           (sums_.capacity() + ranges_.capacity()) * sizeof(double);
+  }
 
  private:
   std::vector<std::size_t> offsets_;   // by stored head

@@ -286,6 +286,7 @@ void KvCache::Impl::learn_maps(Sequence& s) {
     }
   }
   s.maps->maps = s.statistics.make_maps(shape);
+  s.statistics = kv::QueryStatistics();
 }
 
 // The length at which the oldest column that a sliding-window layer holds is left behind: nothing sees it any more, even
