@@ -3,6 +3,7 @@
 
 #include "eval/attend_engine.h"
 #include "eval/timed_team.h"
+#include "model/thread_team.h"
 #include "neve/kv_cache.h"
 #include "neve/machine.h"
 
@@ -30,6 +31,7 @@ class NeveAttend final : public AttendEngine {
   }
 
   Result<double> pass() override {
+    model::ThreadTeam::rest();  // ggml's threads would spin through the whole pass
     const StepPart part = {sequence_, 1, nullptr};
     NEVE_RETURN_IF_ERROR(cache_->begin_step({&part, 1}));
     const HeadRows queries = rows(queries_), keys = rows(keys_), values = rows(values_);

@@ -31,6 +31,11 @@ ThreadTeam::~ThreadTeam() {
   ggml_threadpool_free(pool_);
 }
 
+void ThreadTeam::rest() {
+  const std::lock_guard<std::mutex> lock(g_mutex);
+  if (g_last != nullptr && !g_last->working_) ggml_threadpool_pause(g_last->pool_);
+}
+
 ThreadTeam::Turn::Turn(ThreadTeam* team) : team_(team) {
   const std::lock_guard<std::mutex> lock(g_mutex);
   // A team at work must not be paused: its threads would sleep before they have taken up the graph.

@@ -20,6 +20,9 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
+  // Puts the team that worked last to sleep, for work on threads that are not ggml's.
+  static void rest();
+
   ggml_threadpool* pool() const { return pool_; }
   int threads() const { return threads_; }
 
