@@ -37,9 +37,9 @@ struct KvSpec {
   std::string peer_type;      // kPeer: "f16", "q8_0", "q4_0"
   Shift shift = Shift::kEquivalent;
   TopRung top = TopRung::kF16;
-  int group = 128;    // largest group of channels (per-token groups), clipped to the head size
-  int sinks = 4;      // first tokens kept at 16 bit
-  int window = 128;   // at least this many recent tokens at 16 bit
+  int group = 128;     // largest group of channels (per-token groups), clipped to the head size
+  int sinks = 4;       // first tokens kept at 16 bit
+  int window = 128;    // at least this many recent tokens at 16 bit
   double clip = 0.85;  // factor c of the clipped shift
 };
 
